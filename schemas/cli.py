@@ -1,0 +1,109 @@
+"""What every verb has in common: arguments, --json, progress, errors, exit codes, Ctrl-C.
+
+A verb prints what people read to stderr and its result to stdout: with ``--json`` exactly one JSON object, last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from schemas.errors import BeforehandError
+
+T = TypeVar("T")
+console = Console(stderr=True, highlight=False)
+Result = dict[str, Any] | None
+
+
+def parser(room: str, about: str) -> tuple[argparse.ArgumentParser, Any]:
+    """A room's parser and its sub-commands; add verbs with ``verb``."""
+    top = argparse.ArgumentParser(prog="beforehand", description=about)
+    return top, top.add_subparsers(dest="verb", required=True, metavar=f"{room} verb")
+
+
+def verb(
+    verbs: Any, name: str, run: Callable[[argparse.Namespace], Result], about: str, example: str
+) -> argparse.ArgumentParser:
+    """Add a verb: its help ends with an example, and it takes --json."""
+    sub: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=about,
+        description=about,
+        epilog=f"example:\n  ./beforehand {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    sub.add_argument("--json", action="store_true", help="print one JSON object with the result, last, on stdout")
+    sub.set_defaults(run=run)
+    return sub
+
+
+def main(top: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
+    """Parse, run, print, exit. A ``BeforehandError`` becomes one line and its exit code; Ctrl-C becomes 130."""
+    args = top.parse_args(argv)
+    try:
+        result = args.run(args)
+    except BeforehandError as error:
+        console.print(f"[red]error[/red] {_plain(str(error))}")
+        if args.json:
+            emit({"error": error.problem, "where": error.where, "mend": error.mend})
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        sys.exit(130)
+    if args.json and result is not None:
+        emit(result)
+
+
+def emit(result: object) -> None:
+    """One JSON object on one line of stdout."""
+    sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A line for people."""
+    console.print(text)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+@contextmanager
+def step(title: str) -> Iterator[Callable[[str], None]]:
+    """Time a step and say what it made: call the yielded function with the outcome.
+
+    >>> with step("codes") as made:
+    ...     made("12,101 items, all unique")
+    """
+    begun = time.monotonic()
+    outcome: list[str] = []
+    yield outcome.append
+    console.print(f"[green]✓[/green] {_plain(title)}: {_plain(' '.join(outcome))} ({time.monotonic() - begun:.1f} s)")
+
+
+def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
+    """Iterate with a progress bar; silent when stderr is not a terminal."""
+    with bar() as progress:
+        yield from progress.track(items, total=total, description=title)
+
+
+def bar() -> Progress:
+    """A progress bar to advance by hand: ``task = bar.add_task(title, total=n)``, ``bar.advance(task, k)``."""
+    return Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
