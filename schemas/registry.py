@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Engine,
     Integer,
     MetaData,
@@ -28,7 +29,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from schemas.errors import ReleaseError, StoreError
 from schemas.locations import registry_url
@@ -123,33 +124,18 @@ class Registry:
 
         Raises:
             ReleaseError: unknown, or marked bad (unless ``force``).
+            StoreError: somebody else promoted at the same moment.
         """
         row = self.get(release_id)
         if row.status is Status.BAD and not force:
             raise ReleaseError("marked bad", where=release_id, mend="Build a new one, or promote it with --force.")
-        with self.engine.begin() as db:
-            pointer = db.execute(select(pointers).where(pointers.c.name == POINTER).with_for_update()).first()
-            if pointer is None:
-                db.execute(insert(pointers).values(name=POINTER, current=release_id, backup=None, changes=1))
-            elif pointer.current == release_id:
-                return False
-            else:
-                changed = db.execute(
-                    update(pointers)
-                    .where(pointers.c.name == POINTER, pointers.c.changes == pointer.changes)
-                    .values(current=release_id, backup=pointer.current, changes=pointer.changes + 1)
-                )
-                if changed.rowcount != 1:
-                    raise StoreError("somebody else promoted meanwhile", where=release_id, mend="Look and try again.")
-                for old, status in ((pointer.backup, Status.RETIRED), (pointer.current, Status.BACKUP)):
-                    db.execute(
-                        update(releases)
-                        .where(releases.c.id == old, releases.c.status != Status.BAD.value)
-                        .values(status=status.value)
-                    )
-            db.execute(update(releases).where(releases.c.id == release_id).values(status=Status.CURRENT.value))
-            db.execute(insert(acts).values(_act("promote", release_id, why)))
-        return True
+        try:
+            with self.engine.begin() as db:
+                return _promote(db, release_id, why)
+        except (IntegrityError, OperationalError):
+            raise StoreError(
+                "somebody else promoted meanwhile", where=release_id, mend="Look at what is current and try again."
+            ) from None
 
     def rollback(self, *, why: str) -> str:
         """Make the backup current again and return its id.
@@ -202,6 +188,31 @@ class Registry:
         """Every act, newest first."""
         with self.engine.connect() as db:
             return [dict(r._mapping) for r in db.execute(select(acts).order_by(acts.c.number.desc()))]
+
+
+def _promote(db: Connection, release_id: str, why: str) -> bool:
+    """Move the pointer inside the caller's transaction; the count of changes makes the loser of a race fail."""
+    pointer = db.execute(select(pointers).where(pointers.c.name == POINTER).with_for_update()).first()
+    if pointer is None:
+        db.execute(insert(pointers).values(name=POINTER, current=release_id, backup=None, changes=1))
+    elif pointer.current == release_id:
+        return False
+    else:
+        moved = db.execute(
+            update(pointers)
+            .where(pointers.c.name == POINTER, pointers.c.changes == pointer.changes)
+            .values(current=release_id, backup=pointer.current, changes=pointer.changes + 1)
+        )
+        if moved.rowcount != 1:
+            raise StoreError(
+                "somebody else promoted meanwhile", where=release_id, mend="Look at what is current and try again."
+            )
+        for old, status in ((pointer.backup, Status.RETIRED), (pointer.current, Status.BACKUP)):
+            keep_bad = (releases.c.id == old) & (releases.c.status != Status.BAD.value)
+            db.execute(update(releases).where(keep_bad).values(status=status.value))
+    db.execute(update(releases).where(releases.c.id == release_id).values(status=Status.CURRENT.value))
+    db.execute(insert(acts).values(_act("promote", release_id, why)))
+    return True
 
 
 def _act(act: str, release_id: str, why: str) -> dict[str, str | int]:

@@ -92,7 +92,8 @@ class Profiles(msgspec.Struct, frozen=True):
 
 def content_id(content: Content) -> str:
     """The release's id: equal content, equal id."""
-    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
+    as_read = msgspec.json.decode(msgspec.json.encode(content), type=Content)  # 1 and 1.0 are one number
+    return hashlib.sha256(msgspec.json.encode(as_read, order="sorted")).hexdigest()[:16]
 
 
 def file_entry(path: Path) -> FileEntry:
