@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
 
 
 @contextmanager
-def step(title: str) -> Iterator[Callable[[str], None]]:
+def step(title: str) -> Generator[Callable[[str], None]]:
     """Time a step and say what it made: call the yielded function with the outcome.
 
     >>> with step("codes") as made:

@@ -8,6 +8,7 @@ and why.
 from __future__ import annotations
 
 import getpass
+import sqlite3
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -184,10 +185,10 @@ class Registry:
             for r in rows
         ]
 
-    def history(self) -> list[dict[str, str | int]]:
+    def history(self) -> list[dict[str, object]]:
         """Every act, newest first."""
         with self.engine.connect() as db:
-            return [dict(r._mapping) for r in db.execute(select(acts).order_by(acts.c.number.desc()))]
+            return [dict(r) for r in db.execute(select(acts).order_by(acts.c.number.desc())).mappings()]
 
 
 def _promote(db: Connection, release_id: str, why: str) -> bool:
@@ -225,8 +226,6 @@ def _act(act: str, release_id: str, why: str) -> dict[str, str | int]:
     }
 
 
-def _sqlite_settings(connection: object, _record: object) -> None:
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA busy_timeout=10000")
-    cursor.close()
+def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA busy_timeout=10000")

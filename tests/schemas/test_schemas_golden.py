@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from schemas.api import PromptEmbedding, RecallRequest, RecallResponse
 from schemas.errors import DataError
 from schemas.event import Event, decode_event, encode_event

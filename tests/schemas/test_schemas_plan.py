@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from schemas.errors import PlanError
 from schemas.plan import Source, check_plan, load_plan
 from schemas.units import human_seconds, num_bytes, seconds
@@ -54,14 +55,14 @@ def test_a_fault_names_line_field_and_mend(old: str, new: str, field: str, says:
     assert message.startswith("plan.toml:")
     assert field in message
     assert says in message
-    number = int(message.split(":")[1].split()[0])
+    number = int(message.split(":")[1].split(maxsplit=1)[0])
     last = field.rsplit(".", maxsplit=1)[-1]
     assert last in text.splitlines()[number - 1]
 
 
 def test_a_circle_is_shown():
     text = TEXT.replace('inputs = ["catalogue", "events"]', 'inputs = ["catalogue", "cohort_lists"]')
-    with pytest.raises(PlanError, match="circle: .*semantic_index.* → .*cohort_lists"):
+    with pytest.raises(PlanError, match=r"circle: .*semantic_index.* → .*cohort_lists"):
         check_plan(tomllib.loads(text), Source("plan.toml", text))
 
 

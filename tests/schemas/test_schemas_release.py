@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from schemas.errors import DataError, ReleaseError, StoreError
 from schemas.freshness import Freshness, age_s
 from schemas.graphs import clock_feature, decoder_arrays, gap_feature

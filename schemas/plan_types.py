@@ -1,0 +1,139 @@
+"""The plan as frozen structs: assets, the tiers' settings, the gate."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from graphlib import TopologicalSorter
+from typing import Annotated
+
+import msgspec
+
+from schemas.freshness import Freshness
+from schemas.names import Rung, Tier
+
+SOURCES = ("catalogue", "events", "profiles", "device")
+NO_FALLBACK = "none"
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Duration(float):
+    """Seconds, written with a unit."""
+
+
+class Size(int):
+    """Bytes, written with a unit."""
+
+
+class Asset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Something precomputed."""
+
+    tier: Tier
+    inputs: list[str]
+    fresh_for: Duration
+    usable_for: Duration
+    budget: Duration
+    fallback: str
+    schedule: str | None = None
+
+    @property
+    def freshness(self) -> Freshness:
+        """The rule every reader applies."""
+        return Freshness(self.fresh_for, self.usable_for)
+
+
+class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The semantic index."""
+
+    levels: Annotated[int, msgspec.Meta(ge=2, le=8)]
+    codes: Annotated[int, msgspec.Meta(ge=2, le=4096)]
+    neighbours: Positive
+
+
+class ModelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Sizes and training of the generator."""
+
+    width: Annotated[int, msgspec.Meta(ge=8, multiple_of=8)]
+    layers: Positive
+    heads: Positive
+    window: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    state_rows: Positive
+    prompt_rows: Positive
+    local_events: Positive
+    epochs: Positive
+    batch_size: Positive
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
+    seed: int
+
+
+class Nearline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The window job and the encoder worker."""
+
+    refresh: Duration
+    max_future: Duration
+    state_lifetime: Duration
+    max_bad_share: Share
+    neighbours: Positive
+    candidates_per_s: Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Online(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The look-up service."""
+
+    budget: Duration
+    slack: Duration
+    store_timeout: Duration
+    k_max: Positive
+    cache_bytes: Size
+    workers: Positive
+    ladder: list[Rung]
+
+
+class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a new release must reach, as shares of the current one's metrics."""
+
+    recall_at_50: Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The whole of plan.toml."""
+
+    version: int
+    assets: dict[str, Asset]
+    index: Index
+    model: ModelPlan
+    nearline: Nearline
+    online: Online
+    gate: Gate
+
+    def order(self) -> list[str]:
+        """Assets, each after its inputs."""
+        graph = {name: [i for i in asset.inputs if i in self.assets] for name, asset in self.assets.items()}
+        return list(TopologicalSorter(graph).static_order())
+
+    def digest(self) -> str:
+        """Changes whenever anything in the plan does."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted", enc_hook=float)).hexdigest()[:16]
+
+
+class Source:
+    """Where a plan came from: finds the line of a field."""
+
+    def __init__(self, name: str, text: str = "") -> None:
+        self.name = name
+        self.lines = text.splitlines()
+
+    def where(self, field: str) -> str:
+        """``plan.toml:12 online.budget``, without the line when it can't be found."""
+        table, _, key = field.rpartition(".")
+        inside = not table
+        for number, line in enumerate(self.lines, 1):
+            if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+                inside = header[1] == table
+                if header[1] == field:
+                    return f"{self.name}:{number} {field}"
+            elif inside and re.match(rf"\s*{re.escape(key)}\s*=", line):
+                return f"{self.name}:{number} {field}"
+        return f"{self.name} {field}"
