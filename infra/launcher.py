@@ -11,7 +11,7 @@ import os
 import sys
 from typing import NoReturn
 
-from infra import environments
+from infra import environments, jars
 from infra.errors import LauncherError
 from infra.paths import Layout
 from infra.settings import verb_environment
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def dispatch(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help") and len(argv) == 1:
+    if not argv or (argv[0] in ("-h", "--help", "help") and len(argv) == 1):
         print(overview())
         return 0
     if argv[0] == "help":
@@ -89,6 +89,8 @@ def call(verb: Verb, name: str, args: list[str]) -> int:
 def run_room(layout: Layout, name: str, verb: Verb, args: list[str]) -> NoReturn:
     assert verb.tier is not None
     python = environments.ensure(layout, verb.tier)
+    if verb.tier == "streaming" and not is_help(args) and jars.state(layout, "flink") != "no sources":
+        jars.ensure(layout, "flink")
     environ = verb_environment(layout, verb.tier)
     if verb.program:
         command = [str(python.parent / verb.program), *args]
@@ -96,7 +98,7 @@ def run_room(layout: Layout, name: str, verb: Verb, args: list[str]) -> NoReturn
         command = [str(python), "-m", verb.module, name, *args]
     os.chdir(layout.root)
     sys.stdout.flush()
-    os.execve(command[0], command, environ)
+    os.execve(command[0], command, environ)  # noqa: S606 - the room takes this process over
 
 
 if __name__ == "__main__":

@@ -33,9 +33,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _started_by_ps(pid: int) -> str | None:
-    said = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout
+    said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return said.strip() or None
 
 

@@ -106,24 +106,25 @@ def pid_lives(pid: int) -> bool:
     return proc.started(pid) is not None
 
 
-def wait_until(process: Process, problem: Callable[[], str | None], timeout_s: float) -> None:
+def wait_until(started: Sequence[Process], problem: Callable[[], str | None], timeout_s: float) -> None:
     """Return when `problem()` is None; a process that dies or stays unwell is an error with its last words."""
     deadline = time.monotonic() + timeout_s
     while True:
-        alive = process.alive()
         trouble = problem()
+        # Asked after the probe: what answered it may be a stranger on the port that ours could not get.
+        for process in started:
+            if not process.alive():
+                raise LauncherError(
+                    f"{process.name} stopped while starting; its log ends with:\n{process.last_words()}",
+                    f"read the whole log: {process.log}",
+                )
         if trouble is None:
             return
-        if not alive:
-            raise LauncherError(
-                f"{process.name} stopped while starting; its log ends with:\n{process.last_words()}",
-                f"read the whole log: {process.log}",
-            )
         if time.monotonic() > deadline:
+            words = "\n".join(process.last_words() for process in started)
             raise LauncherError(
-                f"{process.name} did not answer within {timeout_s:g} s ({trouble}); its log ends with:\n"
-                f"{process.last_words()}",
-                f"read the whole log: {process.log}; a busy machine may only need another try",
+                f"{started[0].name} did not answer within {timeout_s:g} s ({trouble}); the log ends with:\n{words}",
+                f"read the whole log: {started[0].log}; a busy machine may only need another try",
             )
         time.sleep(POLL_S)
 

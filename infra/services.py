@@ -1,6 +1,6 @@
 """The three services of the local stack: how each is configured, started and asked for its health.
 
-Each binds the loopback address only; a server left to its defaults listens on every address of the machine.
+Each (`infra/flink.py` holds the third) binds the loopback address only; a server left to its defaults listens on every address of the machine.
 A service has one folder, `run/<service>/`, with its configuration, logs and data; the data outlives `down`.
 """
 
@@ -8,58 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from infra import environments, health, jars, processes, system
 from infra.errors import LauncherError
-from infra.flink_config import flink_config, flink_java_options
+from infra.flink import Flink
 from infra.paths import Layout
-
-HOST = health.HOST
-START_TIMEOUT_S = 90.0
-
-
-@dataclass(frozen=True)
-class Service(ABC):
-    """One service in one folder on given ports; starting and stopping it are idempotent."""
-
-    layout: Layout
-    ports: dict[str, int]
-    name: ClassVar[str]
-    port_names: ClassVar[tuple[str, ...]]
-    variable: ClassVar[str]
-    grace_s: ClassVar[float] = 10.0
-
-    @property
-    def folder(self) -> Path:
-        return self.layout.run / self.name
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """What `variable` is set to."""
-
-    @abstractmethod
-    def problem(self) -> str | None:
-        """None when the service answers."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start what does not run yet and return when the service answers."""
-
-    @classmethod
-    def part_folders(cls, folder: Path) -> Iterator[Path]:
-        """The folder of each of the service's processes."""
-        yield folder
-
-    def stop(self) -> bool:
-        """Stop every process, the last started first; True when one ran."""
-        folders = list(self.part_folders(self.folder))
-        return any([processes.stop(part, self.grace_s) for part in reversed(folders)])
+from infra.service import HOST, LOG4J, START_TIMEOUT_S, Service
 
 
 class Redis(Service):
@@ -85,7 +40,7 @@ class Redis(Service):
         # A title of its own would hide the command line and the token that the stop looks for.
         command += ["--set-proc-title", "no"]
         process = processes.start(self.name, command, self.folder)
-        processes.wait_until(process, self.problem, START_TIMEOUT_S)
+        processes.wait_until([process], self.problem, START_TIMEOUT_S)
 
 
 def redis_server(layout: Layout) -> str:
@@ -131,7 +86,7 @@ class Kafka(Service):
             self._format(java, config)
         command = [*java, "kafka.Kafka", str(config)]
         process = processes.start(self.name, command, self.folder, cwd=self.folder)
-        processes.wait_until(process, self.problem, START_TIMEOUT_S)
+        processes.wait_until([process], self.problem, START_TIMEOUT_S)
 
     def _java_options(self) -> list[str]:
         classpath = jars.ensure(self.layout, "kafka") / "*"
@@ -192,61 +147,5 @@ class Kafka(Service):
 # Any id will do for a cluster of one; a fixed one lets a kept data folder be opened again.
 CLUSTER_ID = "YmVmb3JlaGFuZC1sb2NhbA"
 
-
-class Flink(Service):
-    """A standalone cluster from PyFlink's own wheel: a JobManager and a TaskManager with four slots."""
-
-    name = "flink"
-    port_names = ("rest", "jobmanager")
-    variable = "BEFOREHAND_FLINK"
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.ports['rest']}"
-
-    def problem(self) -> str | None:
-        return health.flink_problem(self.ports["rest"])
-
-    @classmethod
-    def part_folders(cls, folder: Path) -> Iterator[Path]:
-        yield folder / "jobmanager"
-        yield folder / "taskmanager"
-
-    def start(self) -> None:
-        python = environments.ensure(self.layout, "streaming")
-        home = pyflink_home(self.layout)
-        config = self.folder / "conf"
-        config.mkdir(parents=True, exist_ok=True)
-        (config / "config.yaml").write_text(flink_config(self.folder, self.ports, python))
-        (config / "log4j2.properties").write_text(LOG4J)
-        env = {**os.environ, "FLINK_CONF_DIR": str(config), "FLINK_PLUGINS_DIR": str(home / "plugins")}
-        env["FLINK_LIB_DIR"], env["FLINK_OPT_DIR"] = str(home / "lib"), str(home / "opt")
-        # Python workers are started by name.
-        env["PATH"] = os.pathsep.join([str(python.parent), env.get("PATH", os.defpath)])
-        started = []
-        for part, folder in zip(flink_java_options(config), self.part_folders(self.folder), strict=True):
-            command = [str(system.java().program), *part.java_options, "-cp", f"{home / 'lib'}/*"]
-            command += [part.main_class, "--configDir", str(config), *part.arguments]
-            started.append(processes.start(part.name, command, folder, env=env, cwd=self.folder))
-        for process in started:
-            processes.wait_until(process, self.problem, START_TIMEOUT_S)
-
-
-def pyflink_home(layout: Layout) -> Path:
-    """The wheel holds a whole Flink distribution."""
-    for home in (layout.envs / "streaming").glob("lib/python*/site-packages/pyflink"):
-        return home
-    raise LauncherError("the streaming environment holds no PyFlink", "./beforehand env streaming")
-
-
-# Everything to the console, which is the process's log file.
-LOG4J = """\
-rootLogger.level = INFO
-rootLogger.appenderRef.console.ref = console
-appender.console.name = console
-appender.console.type = CONSOLE
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1} %m%n
-"""
 
 SERVICES: dict[str, type[Service]] = {service.name: service for service in (Redis, Kafka, Flink)}

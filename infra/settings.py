@@ -11,6 +11,8 @@ import json
 import os
 
 from infra.paths import Layout
+from infra.stack import Stack
+from infra.system import find_java
 
 DERIVED = "BEFOREHAND_DERIVED"
 
@@ -40,14 +42,10 @@ def without_derived(environ: dict[str, str]) -> dict[str, str]:
 
 def addresses(layout: Layout) -> dict[str, str]:
     """Where the jars are and, for each service that runs, where it answers."""
-    from infra.stack import Stack  # noqa: PLC0415 - the stack starts verbs' environments itself
-
     return {"BEFOREHAND_JARS": str(layout.jars / "flink"), **Stack(layout.state).environment()}
 
 
 def _add_java(environ: dict[str, str]) -> None:
-    from infra.system import find_java  # noqa: PLC0415 - only streaming pays for the search
-
     found = find_java()
     if found and "JAVA_HOME" not in environ:
         environ["JAVA_HOME"] = str(found.home)

@@ -22,7 +22,7 @@ from infra import environments, health, jars, processes, system
 from infra.errors import LauncherError
 from infra.paths import ROOT, Layout
 from infra.services import SERVICES, Service, redis_server
-from infra.stamps import locked
+from infra.stamps import locked, say
 
 ALL = tuple(SERVICES)
 
@@ -57,11 +57,14 @@ class Stack:
 
     def up(self, services: Sequence[str] = ALL) -> dict[str, str]:
         """Start the services side by side; when one fails, those that this call started are stopped again."""
-        names = _checked(services)
+        names = checked(services)
         prepare(self.layout, names)
         with locked(self.layout.run / "stack.lock", "starting or stopping this stack"):
             before = {name for name in self._ports() if self._runs(name)}
             ports = self._choose_ports(names, keep=before)
+            starting = [name for name in names if name not in before]
+            if starting:
+                say(f"starting {', '.join(starting)}")
             chosen = [SERVICES[name](self.layout, ports[name]) for name in names]
             try:
                 _start_all(chosen)
@@ -72,7 +75,7 @@ class Stack:
 
     def down(self, services: Sequence[str] = ALL) -> list[str]:
         """Stop the services; returns those that ran."""
-        names = _checked(services)
+        names = checked(services)
         if not self.layout.run.is_dir():
             return []
         with locked(self.layout.run / "stack.lock", "starting or stopping this stack"):
@@ -169,7 +172,7 @@ def online_address(layout: Layout) -> str | None:
     return url if pid and url and processes.pid_lives(int(pid)) else None
 
 
-def _checked(services: Sequence[str]) -> list[str]:
+def checked(services: Sequence[str]) -> list[str]:
     unknown = sorted(set(services) - set(ALL))
     if unknown:
         raise LauncherError(f"no service is called {unknown[0]!r}", f"choose from: {', '.join(ALL)}")

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 
 from infra.paths import Layout
-from infra.stack import ALL, ServiceStatus, Stack
+from infra.stack import ALL, ServiceStatus, Stack, checked
 
 
 def up(args: list[str]) -> int:
@@ -46,7 +46,8 @@ def status(args: list[str]) -> int:
     """Exit code 0 when nothing is crashed or unwell, 1 otherwise."""
     parser = _parser("status", "What runs, where and since when.", "status --json")
     options = parser.parse_args(args)
-    found = [one for one in _stack().status() if not options.services or one.name in options.services]
+    wanted = checked(options.services or ALL)
+    found = [one for one in _stack().status() if one.name in wanted]
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -72,6 +73,6 @@ def _parser(verb: str, description: str, example: str) -> argparse.ArgumentParse
     parser = argparse.ArgumentParser(
         prog=f"./beforehand {verb}", description=description, epilog=f"example: ./beforehand {example}"
     )
-    parser.add_argument("services", nargs="*", metavar="SERVICE", choices=[*ALL, []], help=f"of {', '.join(ALL)}")
+    parser.add_argument("services", nargs="*", metavar="SERVICE", help=f"of {', '.join(ALL)}; all when none is named")
     parser.add_argument("--json", action="store_true", help="for a program to read")
     return parser

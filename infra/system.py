@@ -63,9 +63,7 @@ def java() -> Java:
         apt_install(["openjdk-17-jdk-headless"], ["default-jdk-headless"], why=f"Java {OLDEST_JAVA} or newer")
         found = find_java()
     if found is None:
-        raise LauncherError(
-            f"no Java {OLDEST_JAVA} or newer was found", "set JAVA_HOME to a JDK that is new enough"
-        )
+        raise LauncherError(f"no Java {OLDEST_JAVA} or newer was found", "set JAVA_HOME to a JDK that is new enough")
     return found
 
 
@@ -99,7 +97,5 @@ def apt_install(packages: list[str], fallback: list[str] | None = None, *, why: 
 
 def _apt(args: list[str]) -> int:
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        ["apt-get", *args], check=False, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr
-    )
+    done = subprocess.run(["apt-get", *args], check=False, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     return done.returncode

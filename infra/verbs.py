@@ -40,9 +40,7 @@ VERBS: dict[str, Verb] = {
     "data": Verb("offline", "offline", "offline", "fetch or make a catalogue and its events", "data --help"),
     "build": Verb("offline", "offline", "offline", "train the model and make a release", "build --help"),
     "release": Verb("offline", "offline", "offline", "list, promote, roll back releases", "release list"),
-    "report": Verb(
-        "offline", "infra.report", "offline", "a report of quality and cost with its charts", "report"
-    ),
+    "report": Verb("offline", "infra.report", "offline", "a report of quality and cost with its charts", "report"),
     "stream": Verb("streaming", "streaming", "nearline", "submit and run the Flink jobs", "stream --help"),
     "worker": Verb("nearline", "nearline", "nearline", "encode users' windows into Redis", "worker"),
     "replay": Verb("nearline", "nearline", "nearline", "rebuild the states from the windows topic", "replay"),
@@ -53,9 +51,7 @@ VERBS: dict[str, Verb] = {
     "plan": Verb("online", "schemas", "operate", "what the plan will rebuild, and what it costs", "plan --help"),
     "contracts": Verb("online", "schemas", "operate", "write or check the JSON Schemas", "contracts --help"),
     "dags": Verb("dags", "dags", "operate", "list, show and run the DAGs of the plan", "dags --help"),
-    "airflow": Verb(
-        "dags", "airflow", "operate", "Airflow's own command line", "airflow version", program="airflow"
-    ),
+    "airflow": Verb("dags", "airflow", "operate", "Airflow's own command line", "airflow version", program="airflow"),
     "up": Verb(None, "infra.stack_verbs:up", "operate", "start Redis, Kafka and Flink on this machine", "up"),
     "down": Verb(None, "infra.stack_verbs:down", "operate", "stop them; their data stays", "down"),
     "status": Verb(None, "infra.stack_verbs:status", "operate", "what runs, where, since when", "status --json"),

@@ -1,4 +1,4 @@
-"""The local Flink cluster's settings.
+"""Flink: a standalone cluster from PyFlink's own wheel, and its settings.
 
 Flink's scripts start a JVM only to work out the memory of the next one.
 The sizes are known here, so they are written down and the two JVMs are started directly.
@@ -6,10 +6,16 @@ The sizes are known here, so they are written down and the two JVMs are started 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from infra import environments, health, processes, system
+from infra.errors import LauncherError
+from infra.paths import Layout
+from infra.service import HOST, LOG4J, START_TIMEOUT_S, Service
+
 SLOTS = 4
 TASK_HEAP_MB = 640
 FRAMEWORK_HEAP_MB = 128
@@ -18,15 +24,29 @@ NETWORK_MB = 64
 MANAGED_MB = 128
 
 # Flink reaches into the JDK; since Java 16 that must be allowed by name. The list is that of its own config.yaml.
-_EXPORTS = (
-    "java.rmi/sun.rmi.registry jdk.compiler/com.sun.tools.javac.api jdk.compiler/com.sun.tools.javac.file "
-    "jdk.compiler/com.sun.tools.javac.parser jdk.compiler/com.sun.tools.javac.tree "
-    "jdk.compiler/com.sun.tools.javac.util java.security.jgss/sun.security.krb5"
-).split()
-_OPENS = (
-    "java.lang java.net java.io java.nio sun.nio.ch java.lang.reflect java.text java.time java.util "
-    "java.util.concurrent java.util.concurrent.atomic java.util.concurrent.locks"
-).split()
+_EXPORTS = [
+    "java.rmi/sun.rmi.registry",
+    "jdk.compiler/com.sun.tools.javac.api",
+    "jdk.compiler/com.sun.tools.javac.file",
+    "jdk.compiler/com.sun.tools.javac.parser",
+    "jdk.compiler/com.sun.tools.javac.tree",
+    "jdk.compiler/com.sun.tools.javac.util",
+    "java.security.jgss/sun.security.krb5",
+]
+_OPENS = [
+    "java.lang",
+    "java.net",
+    "java.io",
+    "java.nio",
+    "sun.nio.ch",
+    "java.lang.reflect",
+    "java.text",
+    "java.time",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "java.util.concurrent.locks",
+]
 MODULE_OPTIONS = [
     *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS),
@@ -93,7 +113,7 @@ def flink_java_options(config: Path) -> tuple[FlinkPart, FlinkPart]:
         FlinkPart(
             "Flink's JobManager",
             f"{package}.entrypoint.StandaloneSessionClusterEntrypoint",
-            ("-Xmx384m", "-XX:MaxMetaspaceSize=256m", "-XX:+UseSerialGC", *common),
+            ("-Xmx384m", "-XX:MaxMetaspaceSize=256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *common),
             ("--executionMode", "cluster"),
         ),
         FlinkPart(
@@ -109,3 +129,48 @@ def flink_java_options(config: Path) -> tuple[FlinkPart, FlinkPart]:
             (),
         ),
     )
+
+
+class Flink(Service):
+    """A standalone cluster from PyFlink's own wheel: a JobManager and a TaskManager with four slots."""
+
+    name = "flink"
+    port_names = ("rest", "jobmanager")
+    variable = "BEFOREHAND_FLINK"
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.ports['rest']}"
+
+    def problem(self) -> str | None:
+        return health.flink_problem(self.ports["rest"])
+
+    @classmethod
+    def part_folders(cls, folder: Path) -> Iterator[Path]:
+        yield folder / "jobmanager"
+        yield folder / "taskmanager"
+
+    def start(self) -> None:
+        python = environments.ensure(self.layout, "streaming")
+        home = pyflink_home(self.layout)
+        config = self.folder / "conf"
+        config.mkdir(parents=True, exist_ok=True)
+        (config / "config.yaml").write_text(flink_config(self.folder, self.ports, python))
+        (config / "log4j2.properties").write_text(LOG4J)
+        env = {**os.environ, "FLINK_CONF_DIR": str(config), "FLINK_PLUGINS_DIR": str(home / "plugins")}
+        env["FLINK_LIB_DIR"], env["FLINK_OPT_DIR"] = str(home / "lib"), str(home / "opt")
+        # Python workers are started by name.
+        env["PATH"] = os.pathsep.join([str(python.parent), env.get("PATH", os.defpath)])
+        started = []
+        for part, folder in zip(flink_java_options(config), self.part_folders(self.folder), strict=True):
+            command = [str(system.java().program), *part.java_options, "-cp", f"{home / 'lib'}/*"]
+            command += [part.main_class, "--configDir", str(config), *part.arguments]
+            started.append(processes.start(part.name, command, folder, env=env, cwd=self.folder))
+        processes.wait_until(started, self.problem, START_TIMEOUT_S)
+
+
+def pyflink_home(layout: Layout) -> Path:
+    """The wheel holds a whole Flink distribution."""
+    for home in (layout.envs / "streaming").glob("lib/python*/site-packages/pyflink"):
+        return home
+    raise LauncherError("the streaming environment holds no PyFlink", "./beforehand env streaming")
