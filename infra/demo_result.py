@@ -1,0 +1,79 @@
+"""From what the verbs answered to the one object that `demo --json` prints and the report shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Stage = dict[str, Any]
+
+
+def summarise(answers: dict[str, Any], steps: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """The demo's result. Milliseconds are wall time, recall is hits / size of the target, the mean over users."""
+    build, ask, replay = answers["build"], answers["ask"], answers["replay"]
+    metrics = build["metrics"]
+    waterfall = waterfall_of(ask["whole"]["stages"], build["metrics"])
+    return {
+        "recall_at_10": ask["recall_at_10"],
+        "recall_at_50": ask["recall_at_50"],
+        "popularity_recall_at_10": metrics["popularity_recall_at_10"],
+        "popularity_recall_at_50": metrics["popularity_recall_at_50"],
+        "knn_recall_at_10": metrics["item_knn_recall_at_10"],
+        "knn_recall_at_50": metrics["item_knn_recall_at_50"],
+        "with_prompt": ask["with_prompt"],
+        "without_prompt": ask["without_prompt"],
+        "freshness_p50_ms": replay["freshness_ms"]["p50"],
+        "freshness_p99_ms": replay["freshness_ms"]["p99"],
+        "latency_p50_ms": ask["latency_ms"]["p50"],
+        "latency_p99_ms": ask["latency_ms"]["p99"],
+        "live_ms": round(sum(s["ms"] for s in waterfall if s["tier"] == "online"), 3),
+        "all_live_ms": round(sum(s["ms"] for s in waterfall), 3),
+        "all_live_without_text_ms": round(sum(s["ms"] for s in waterfall if s["stage"] != TEXT), 3),
+        "waterfall": waterfall,
+        "rungs": ask["rungs"],
+        "rungs_with_state": ask["rungs_with_state"],
+        "unknown_items": ask["unknown_items"],
+        "late": ask["late"],
+        "errors": ask["errors"],
+        "release": build["release"],
+        "replay": {k: replay[k] for k in ("events", "bad", "seconds", "rate")},
+        "edge_encode_ms": answers["edge"]["encode_ms"],
+        "data": answers["data"],
+        "steps": steps,
+        "example": example_of(ask["example"], answers["explain"]),
+        "seconds": seconds,
+    }
+
+
+TEXT = "encode the texts of the window's items"
+
+
+def waterfall_of(stages: dict[str, float], metrics: dict[str, float]) -> list[Stage]:
+    """One request's work, by the tier that did it. Doing all of it live would take the sum.
+
+    ``stages`` are medians of single requests, measured one after the other in one process. The text stage is the
+    time per text of the batched offline encoder times the median number of items in a window: a lower bound of
+    what encoding them one request at a time would take.
+    """
+    text_ms = metrics["encode_ms_per_text"] * stages["window_items"]
+    return [
+        {"stage": TEXT, "tier": "offline", "ms": round(text_ms, 3)},
+        {"stage": "encode the intent", "tier": "nearline", "ms": round(stages["intent_encode"], 3)},
+        {"stage": "find the window's neighbours", "tier": "nearline", "ms": round(stages["neighbours"], 3)},
+        {"stage": "encode the prompt", "tier": "edge", "ms": round(stages["prompt_encode"], 3)},
+        {"stage": "read the state", "tier": "online", "ms": round(stages["store"], 3)},
+        {"stage": "decode the items", "tier": "online", "ms": round(stages["decode"], 3)},
+    ]
+
+
+def example_of(example: dict[str, Any], explanation: dict[str, Any]) -> dict[str, Any]:
+    """One user's request with titles, for people to look at."""
+    titles = explanation["titles"]
+    answer = example["response"]
+    return {
+        "user_id": example["user_id"],
+        "window": [titles.get(item, item) for item in explanation["window"][:10]],
+        "items": [titles.get(item["item_id"], item["item_id"]) for item in answer["items"][:10]],
+        "rung": answer["rung"],
+        "assets": answer["assets"],
+        "ledger": answer["ledger"],
+    }
