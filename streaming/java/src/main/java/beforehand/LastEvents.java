@@ -1,0 +1,126 @@
+package beforehand;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.flink.table.annotation.DataTypeHint;
+import org.apache.flink.table.annotation.FunctionHint;
+import org.apache.flink.table.functions.AggregateFunction;
+import org.apache.flink.types.Row;
+
+/**
+ * {@code LAST_EVENTS(event_id, item_id, kind, at, size)}: the newest {@code size} distinct events, newest first.
+ *
+ * <p>Order is (at, event_id), ids as UTF-8 bytes, which is the order of their code points. An id that the buffer
+ * holds is not taken again: the first arrival wins. An event that was pushed out is older than all the buffer holds,
+ * and the buffer's oldest only ever gets newer, so the same event delivered again stays out. A sender that gives one
+ * id to different events is noticed only while the first is in the buffer.
+ *
+ * <p>There is no {@code merge} on purpose: a local pre-aggregation would forget which of two arrivals came first.
+ */
+@FunctionHint(output = @DataTypeHint("ARRAY<ROW<event_id STRING, item_id STRING, kind STRING, `at` BIGINT>>"))
+public class LastEvents extends AggregateFunction<Row[], LastEvents.Buffer> {
+  private static final int ID_OFFSET = Long.BYTES;
+  private static final int NUM_TEXTS = 3;
+
+  /** Entries, newest first: at as int64, then event_id, item_id and kind, each after its length as uint16. */
+  public static class Buffer {
+    public byte[] entries = new byte[0];
+  }
+
+  @Override
+  public Buffer createAccumulator() {
+    return new Buffer();
+  }
+
+  public void accumulate(Buffer buffer, String eventId, String itemId, String kind, Long at, Integer size) {
+    buffer.entries = insert(buffer.entries, encode(eventId, itemId, kind, at), size);
+  }
+
+  @Override
+  public Row[] getValue(Buffer buffer) {
+    List<Row> rows = new ArrayList<>();
+    ByteBuffer entries = ByteBuffer.wrap(buffer.entries);
+    while (entries.hasRemaining()) {
+      long at = entries.getLong();
+      rows.add(Row.of(readText(entries), readText(entries), readText(entries), at));
+    }
+    return rows.toArray(new Row[0]);
+  }
+
+  /** {@code old} with {@code entry} in its place, cut to {@code size} entries; {@code old} itself when it stays out. */
+  private static byte[] insert(byte[] old, byte[] entry, int size) {
+    int position = -1; // where the entry goes
+    int room = old.length; // bytes of the newest size - 1 entries: what stays beside the new one
+    int count = 0;
+    for (int offset = 0; offset < old.length; offset = end(old, offset), count++) {
+      int order = compareIds(old, offset, entry);
+      if (order == 0) {
+        return old;
+      }
+      long difference = at(old, offset) - at(entry, 0);
+      if (position < 0 && (difference < 0 || (difference == 0 && order < 0))) {
+        position = offset;
+      }
+      if (count == size - 1) {
+        room = offset;
+      }
+    }
+    if (position < 0) {
+      position = old.length;
+    }
+    boolean outside = count >= size && position > room;
+    return outside ? old : splice(old, entry, position, room);
+  }
+
+  private static byte[] splice(byte[] old, byte[] entry, int position, int room) {
+    byte[] made = new byte[room + entry.length];
+    System.arraycopy(old, 0, made, 0, position);
+    System.arraycopy(entry, 0, made, position, entry.length);
+    System.arraycopy(old, position, made, position + entry.length, room - position);
+    return made;
+  }
+
+  private static byte[] encode(String eventId, String itemId, String kind, long at) {
+    byte[] id = eventId.getBytes(StandardCharsets.UTF_8);
+    byte[] item = itemId.getBytes(StandardCharsets.UTF_8);
+    byte[] action = kind.getBytes(StandardCharsets.UTF_8);
+    int length = Long.BYTES + NUM_TEXTS * Short.BYTES + id.length + item.length + action.length;
+    ByteBuffer entry = ByteBuffer.allocate(length).putLong(at);
+    for (byte[] text : new byte[][] {id, item, action}) {
+      entry.putShort((short) text.length).put(text);
+    }
+    return entry.array();
+  }
+
+  private static String readText(ByteBuffer entries) {
+    byte[] text = new byte[Short.toUnsignedInt(entries.getShort())];
+    entries.get(text);
+    return new String(text, StandardCharsets.UTF_8);
+  }
+
+  private static int compareIds(byte[] old, int offset, byte[] entry) {
+    int oldId = offset + ID_OFFSET + Short.BYTES;
+    int newId = ID_OFFSET + Short.BYTES;
+    int oldEnd = oldId + length(old, offset + ID_OFFSET);
+    return Arrays.compareUnsigned(old, oldId, oldEnd, entry, newId, newId + length(entry, ID_OFFSET));
+  }
+
+  private static long at(byte[] entries, int offset) {
+    return ByteBuffer.wrap(entries).getLong(offset);
+  }
+
+  private static int length(byte[] entries, int offset) {
+    return Short.toUnsignedInt(ByteBuffer.wrap(entries).getShort(offset));
+  }
+
+  private static int end(byte[] entries, int offset) {
+    int position = offset + ID_OFFSET;
+    for (int text = 0; text < NUM_TEXTS; text++) {
+      position += Short.BYTES + length(entries, position);
+    }
+    return position;
+  }
+}

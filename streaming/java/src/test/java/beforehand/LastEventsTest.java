@@ -1,0 +1,114 @@
+package beforehand;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.stream.Collectors;
+import org.apache.flink.types.Row;
+import org.junit.jupiter.api.Test;
+
+class LastEventsTest {
+  private final LastEvents function = new LastEvents();
+
+  /** The rule in its plainest form: keep all, first arrival of an id wins, sort, cut. */
+  private static List<Row> naive(List<Row> arrivals, int size) {
+    Map<String, Row> distinct = new LinkedHashMap<>();
+    arrivals.forEach(event -> distinct.putIfAbsent(event.getFieldAs(0), event));
+    Comparator<Row> order = Comparator.<Row, Long>comparing(event -> event.getFieldAs(3));
+    order = order.thenComparing(event -> event.<String>getFieldAs(0).codePoints().toArray(), Arrays::compare);
+    return distinct.values().stream().sorted(order.reversed()).limit(size).collect(Collectors.toList());
+  }
+
+  private LastEvents.Buffer fold(LastEvents.Buffer buffer, List<Row> arrivals, int size) {
+    for (Row event : arrivals) {
+      function.accumulate(
+          buffer, event.getFieldAs(0), event.getFieldAs(1), event.getFieldAs(2), event.getFieldAs(3), size);
+    }
+    return buffer;
+  }
+
+  private List<Row> window(List<Row> arrivals, int size) {
+    return List.of(function.getValue(fold(function.createAccumulator(), arrivals, size)));
+  }
+
+  private static Row event(String id, long at) {
+    return Row.of(id, "item-" + id, "click", at);
+  }
+
+  @Test
+  void agreesWithTheNaiveRule() {
+    Random random = new Random(3);
+    String[] alphabet = {"a", "b", "é", "中", "😀", "\uffee", "z"};
+    for (int trial = 0; trial < 2_000; trial++) {
+      int size = 1 + random.nextInt(8);
+      List<Row> events = new ArrayList<>();
+      for (int number = random.nextInt(40); number > 0; number--) {
+        String id = alphabet[random.nextInt(alphabet.length)] + alphabet[random.nextInt(alphabet.length)];
+        // An id always comes with the same time: what is delivered again is the same event.
+        events.add(Row.of(id, "i" + random.nextInt(9), "cart", (long) Math.floorMod(id.hashCode(), 6)));
+      }
+      Map<String, Row> first = new LinkedHashMap<>();
+      events.forEach(event -> first.putIfAbsent(event.getFieldAs(0), event));
+      events.replaceAll(event -> first.get(event.<String>getFieldAs(0)));
+      assertEquals(naive(events, size), window(events, size), () -> "size " + size + " of " + events);
+    }
+  }
+
+  @Test
+  void eventsThatWerePushedOutStayOutWhenDeliveredAgain() {
+    Random random = new Random(5);
+    for (int trial = 0; trial < 300; trial++) {
+      List<Row> events = new ArrayList<>();
+      for (int number = 0; number < 60; number++) {
+        events.add(event("e" + number, random.nextInt(30)));
+      }
+      Collections.shuffle(events, random);
+      List<Row> again = new ArrayList<>(events);
+      Collections.shuffle(again, random);
+      LastEvents.Buffer buffer = fold(function.createAccumulator(), events, 10);
+      byte[] before = buffer.entries;
+      fold(buffer, again, 10);
+      assertTrue(Arrays.equals(before, buffer.entries), "a second delivery changed the window");
+      assertEquals(naive(events, 10), List.of(function.getValue(buffer)));
+    }
+  }
+
+  @Test
+  void theFirstArrivalOfAnIdWins() {
+    List<Row> arrivals = List.of(event("a", 5), Row.of("a", "other", "cart", 9L), event("b", 6));
+    assertEquals(List.of(event("b", 6), event("a", 5)), window(arrivals, 3));
+  }
+
+  @Test
+  void lengthsAbove255BytesAreKept() {
+    String longId = "😀".repeat(256); // 1,024 bytes
+    List<Row> arrivals = new ArrayList<>();
+    for (int length : new int[] {1, 127, 128, 254, 255, 256}) {
+      arrivals.add(Row.of("e".repeat(length), "i".repeat(length), "purchase", (long) length));
+    }
+    arrivals.add(Row.of(longId, longId, "click", 1_000L));
+    assertEquals(naive(arrivals, 7), window(arrivals, 7));
+    assertEquals(naive(arrivals, 4), window(arrivals, 4));
+  }
+
+  @Test
+  void aSmallerSizeCutsAnOlderBufferAtTheNextEvent() {
+    List<Row> arrivals = List.of(event("a", 1), event("b", 2), event("c", 3), event("d", 4));
+    LastEvents.Buffer buffer = fold(function.createAccumulator(), arrivals, 4);
+    fold(buffer, List.of(event("e", 5)), 2);
+    assertEquals(List.of(event("e", 5), event("d", 4)), List.of(function.getValue(buffer)));
+  }
+
+  @Test
+  void anEmptyBufferIsAnEmptyWindow() {
+    assertEquals(List.of(), window(List.of(), 5));
+  }
+}
