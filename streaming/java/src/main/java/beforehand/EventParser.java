@@ -139,8 +139,11 @@ final class EventParser {
   }
 
   private void checkContext(JsonToken value) throws IOException {
-    check(value == JsonToken.START_OBJECT, Reason.CONTEXT);
-    while (json.currentToken() != JsonToken.END_OBJECT && next() == JsonToken.FIELD_NAME) {
+    if (value != JsonToken.START_OBJECT) {
+      event.fault(Reason.CONTEXT);
+      return;
+    }
+    while (next() == JsonToken.FIELD_NAME) {
       check(next() == JsonToken.VALUE_STRING, Reason.CONTEXT);
       skipRest();
     }
