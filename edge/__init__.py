@@ -1,0 +1,1 @@
+"""On the device: local events in, prompt embedding out, in time. The Python code here defines the numbers."""
