@@ -161,9 +161,11 @@ class Flink(Service):
         env["FLINK_LIB_DIR"], env["FLINK_OPT_DIR"] = str(home / "lib"), str(home / "opt")
         # Python workers are started by name.
         env["PATH"] = os.pathsep.join([str(python.parent), env.get("PATH", os.defpath)])
+        # `flink run` ships the Python operators with a job; a job sent over REST must find them here.
+        classpath = os.pathsep.join([f"{home / 'lib'}/*", *map(str, (home / "opt").glob("flink-python-*.jar"))])
         started = []
         for part, folder in zip(flink_java_options(config), self.part_folders(self.folder), strict=True):
-            command = [str(system.java().program), *part.java_options, "-cp", f"{home / 'lib'}/*"]
+            command = [str(system.java().program), *part.java_options, "-cp", classpath]
             command += [part.main_class, "--configDir", str(config), *part.arguments]
             started.append(processes.start(part.name, command, folder, env=env, cwd=self.folder))
         processes.wait_until(started, self.problem, START_TIMEOUT_S)

@@ -1,7 +1,8 @@
 """The three services of the local stack: how each is configured, started and asked for its health.
 
-Each (`infra/flink.py` holds the third) binds the loopback address only; a server left to its defaults listens on every address of the machine.
+Each binds the loopback address only; a server left to its defaults listens on every address of the machine.
 A service has one folder, `run/<service>/`, with its configuration, logs and data; the data outlives `down`.
+The third service is in `infra/flink.py`.
 """
 
 from __future__ import annotations

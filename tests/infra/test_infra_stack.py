@@ -1,0 +1,182 @@
+"""The local stack with a real Redis; Kafka and Flink are in the slow tests."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+import redis
+
+from infra import health, launcher, processes
+from infra.errors import LauncherError
+from infra.paths import ROOT
+from infra.stack import Stack, online_address
+
+
+@pytest.fixture
+def stack(tmp_path):
+    stack = Stack(tmp_path / "state")
+    yield stack
+    stack.down()
+
+
+def connect(addresses: dict[str, str]) -> redis.Redis:
+    return redis.Redis.from_url(addresses["BEFOREHAND_REDIS"])
+
+
+def state_of(stack: Stack, name: str) -> str:
+    return next(one.state for one in stack.status() if one.name == name)
+
+
+def test_up_status_down(stack):
+    assert {one.state for one in stack.status()} == {"stopped"}
+    addresses = stack.up(["redis"])
+    assert connect(addresses).ping()
+    (one,) = (one for one in stack.status() if one.name == "redis")
+    assert one.running and one.rss_bytes > 1e6 and one.uptime_s is not None
+    assert stack.environment() == addresses
+    assert stack.down() == ["redis"]
+    assert stack.environment() == {}
+    assert state_of(stack, "redis") == "stopped"
+
+
+def test_up_and_down_twice(stack):
+    first = stack.up(["redis"])
+    pids = next(one.pids for one in stack.status() if one.name == "redis")
+    assert stack.up(["redis"]) == first
+    assert next(one.pids for one in stack.status() if one.name == "redis") == pids
+    assert stack.down() == ["redis"]
+    assert stack.down() == []
+
+
+def test_the_data_outlives_a_down(stack):
+    connect(stack.up(["redis"])).set("kept", "yes")
+    stack.down()
+    assert connect(stack.up(["redis"])).get("kept") == b"yes"
+
+
+def test_redis_listens_on_the_loopback_only(stack):
+    port = urlparse(stack.up(["redis"])["BEFOREHAND_REDIS"]).port
+    listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    addresses = {row[1].split(":")[0] for row in listening if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
+    assert addresses == {"0100007F"}
+
+
+def test_a_killed_service_is_reported_and_started_again_on_its_port(stack):
+    before = stack.up(["redis"])
+    pid = next(one.pids for one in stack.status() if one.name == "redis")[0]
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)
+    (one,) = (one for one in stack.status() if one.name == "redis")
+    assert one.state == "crashed" and str(pid) in (one.detail or "")
+    assert stack.environment() == {}
+    assert stack.up(["redis"]) == before
+    assert state_of(stack, "redis") == "running"
+
+
+def test_a_taken_port_is_left_to_its_owner(stack):
+    port = urlparse(stack.up(["redis"])["BEFOREHAND_REDIS"]).port
+    stack.down()
+    with socket.socket() as owner:
+        owner.bind(("127.0.0.1", port))
+        owner.listen()
+        assert urlparse(stack.up(["redis"])["BEFOREHAND_REDIS"]).port != port
+
+
+def test_a_service_that_cannot_start_is_told_with_its_log(stack, monkeypatch, tmp_path):
+    broken = tmp_path / "broken-redis"
+    broken.write_text("#!/bin/sh\necho 'FATAL: bad weather'\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("BEFOREHAND_REDIS_SERVER", str(broken))
+    with pytest.raises(LauncherError, match="bad weather") as caught:
+        stack.up(["redis"])
+    assert "redis/log" in caught.value.mend
+    assert state_of(stack, "redis") == "stopped"
+
+
+def test_a_wrong_redis_server_names_the_setting(stack, monkeypatch):
+    monkeypatch.setenv("BEFOREHAND_REDIS_SERVER", "/nowhere/redis-server")
+    with pytest.raises(LauncherError, match="BEFOREHAND_REDIS_SERVER"):
+        stack.up(["redis"])
+
+
+def test_an_unknown_service_is_refused_by_name(stack):
+    with pytest.raises(LauncherError, match="'rediss'"):
+        stack.up(["rediss"])
+
+
+def test_two_stacks_do_not_meet(stack, tmp_path):
+    other = Stack(tmp_path / "other")
+    try:
+        connect(stack.up(["redis"])).set("here", 1)
+        assert connect(other.up(["redis"])).get("here") is None
+    finally:
+        other.down()
+    assert state_of(stack, "redis") == "running"
+
+
+def test_the_verbs_speak_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BEFOREHAND_STATE", str(tmp_path / "state"))
+    assert launcher.main(["up", "redis", "--json"]) == 0
+    addresses = json.loads(capsys.readouterr().out)
+    assert addresses["BEFOREHAND_REDIS"].startswith("redis://127.0.0.1:")
+    assert launcher.main(["status", "--json"]) == 0
+    states = {one["name"]: one["state"] for one in json.loads(capsys.readouterr().out)}
+    assert states == {"redis": "running", "kafka": "stopped", "flink": "stopped"}
+    assert launcher.main(["down", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"stopped": ["redis"]}
+
+
+def test_the_look_up_services_address_is_passed_on_while_it_lives(stack):
+    folder = stack.layout.run / "online"
+    folder.mkdir(parents=True)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (folder / "address.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": child.pid}))
+    assert stack.environment() == {"BEFOREHAND_ONLINE": "http://127.0.0.1:1"}
+    child.communicate(b"\n")
+    assert online_address(stack.layout) is None
+
+
+def test_health_of_nothing_is_a_reason_and_no_exception():
+    port = health.free_ports({"any": None})["any"]
+    for problem in (health.redis_problem, health.kafka_problem, health.flink_problem):
+        assert "refused" in (problem(port) or "")
+
+
+def test_a_stranger_on_a_services_port_is_not_taken_for_it():
+    """Something listens and says nothing that the protocol allows."""
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        assert health.redis_problem(port, timeout_s=0.2)
+        assert health.kafka_problem(port, timeout_s=0.2)
+        assert health.flink_problem(port, timeout_s=0.2)
+
+
+def test_a_verb_finds_the_addresses(tmp_path):
+    """Through the real launcher: `env`-like verb environment as a room sees it."""
+    state = tmp_path / "state"
+    environ = {**os.environ, "BEFOREHAND_STATE": str(state)}
+    subprocess.run([ROOT / "beforehand", "up", "redis"], env=environ, check=True, capture_output=True)
+    try:
+        code = (
+            "import json; from infra.paths import Layout; from infra.settings import verb_environment as v; "
+            "e = v(Layout.current(), 'nearline'); print(json.dumps({k: w for k, w in e.items() if 'BEFOREHAND' in k}))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environ, cwd=ROOT, check=True, capture_output=True, text=True
+        )
+        seen = json.loads(done.stdout)
+        assert seen["BEFOREHAND_STATE"] == str(state)
+        assert seen["BEFOREHAND_REDIS"] == Stack(state).environment()["BEFOREHAND_REDIS"]
+        assert "BEFOREHAND_KAFKA" not in seen
+    finally:
+        subprocess.run([ROOT / "beforehand", "down"], env=environ, check=True, capture_output=True)
+    assert processes.find(state / "run" / "redis") is None
