@@ -1,0 +1,13 @@
+"""The near-line room's verbs: ``worker`` and ``replay``."""
+
+from __future__ import annotations
+
+from nearline.replay_verb import add_replay
+from nearline.worker_verb import add_worker
+from schemas.cli import main, parser
+
+if __name__ == "__main__":
+    top, verbs = parser("nearline", "The near-line tier: users' windows become intent states in Redis.")
+    add_worker(verbs)
+    add_replay(verbs)
+    main(top)

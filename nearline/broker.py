@@ -1,0 +1,181 @@
+"""The windows topic as the worker reads it: kafka-python behind a small typed surface.
+
+A committed offset carries the id of the release that encoded up to it. Whoever takes a partition over and encodes
+with another release starts that partition from its beginning; so a promotion re-encodes every user once, also
+when workers come, go or are killed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from nearline.states import Record
+from schemas.errors import StoreError
+from schemas.window import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC, DeadLetter
+
+GROUP = "beforehand-worker"
+MAX_RECORDS = 512
+SESSION_TIMEOUT_MS = 8_000
+"""A killed worker's partitions wait this long for the next one."""
+REQUEST_TIMEOUT_MS = 10_000
+FLUSH_TIMEOUT_S = 20
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """Where the worker's records come from. Every method raises ``StoreError`` when the broker can't be reached."""
+
+    def poll(self, timeout_s: float) -> list[Record]:
+        """The next records, each partition's in order; empty when none came in time."""
+        ...
+
+    def commit(self) -> None:
+        """Never deliver again what was polled so far. Call it only after the writes."""
+        ...
+
+    def send_letters(self, letters: Sequence[DeadLetter]) -> None:
+        """Put letters into the dead-letter topic; they are there when this returns."""
+        ...
+
+    def use_release(self, release_id: str) -> None:
+        """Encode with this release from now on: what another release encoded is delivered again, from the start."""
+        ...
+
+    def lag(self) -> int | None:
+        """Records not polled yet; None before any partition was assigned."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group, so that another worker need not wait for the session to time out."""
+        ...
+
+
+class _Assignments(ConsumerRebalanceListener):  # pyright: ignore[reportUntypedBaseClass]
+    """Notes which partitions came. It runs on kafka-python's own thread and must not ask the broker anything."""
+
+    def __init__(self) -> None:
+        self.new: set[Any] = set()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self.new.difference_update(revoked)
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.new.update(assigned)
+
+
+class KafkaSource:
+    """``Source`` on Kafka, in the consumer group ``beforehand-worker``."""
+
+    def __init__(self, bootstrap: str, group: str = GROUP) -> None:
+        """Connects. Raises ``StoreError`` when the broker does not answer."""
+        self._bootstrap = bootstrap
+        self._assignments = _Assignments()
+        self._release = ""
+        self._next: dict[Any, int] = {}  # partition → offset to commit
+        self._reread_until: dict[Any, int] = {}
+        self._producer: Any = None
+        self._consumer: Any = _guarded(lambda: _consumer(bootstrap, group))
+        self._consumer.subscribe([WINDOWS_TOPIC], listener=self._assignments)
+
+    def poll(self, timeout_s: float) -> list[Record]:
+        polled: dict[Any, list[Any]] = _guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
+        if self._assignments.new:
+            for partition in _guarded(self._start_again):
+                polled.pop(partition, None)
+        records: list[Record] = []
+        for partition, messages in polled.items():
+            self._next[partition] = messages[-1].offset + 1
+            until = self._reread_until.get(partition, 0)
+            records += [
+                Record(partition.partition, one.offset, one.key, one.value, one.timestamp, one.offset < until)
+                for one in messages
+            ]
+        return records
+
+    def commit(self) -> None:
+        mine = self._consumer.assignment()
+        offsets = {
+            partition: OffsetAndMetadata(offset, self._release, -1)
+            for partition, offset in self._next.items()
+            if partition in mine
+        }
+        self._next.clear()
+        if offsets:
+            _guarded(lambda: self._consumer.commit(offsets, timeout_ms=REQUEST_TIMEOUT_MS))
+
+    def send_letters(self, letters: Sequence[DeadLetter]) -> None:
+        if letters:
+            _guarded(lambda: self._send(letters))
+
+    def use_release(self, release_id: str) -> None:
+        self._release = release_id
+        self._assignments.new.update(self._consumer.assignment())
+
+    def lag(self) -> int | None:
+        mine = list(self._consumer.assignment())
+        if not mine or self._assignments.new:
+            return None
+        ends: dict[Any, int] = _guarded(lambda: self._consumer.end_offsets(mine, timeout_ms=REQUEST_TIMEOUT_MS))
+        return sum(
+            max(0, ends[one] - (_guarded(lambda p=one: self._consumer.position(p, 10_000)) or 0)) for one in mine
+        )
+
+    def close(self) -> None:
+        _guarded(lambda: self._consumer.close(autocommit=False, timeout_ms=5_000))
+        if self._producer is not None:
+            _guarded(lambda: self._producer.close(timeout=5))
+
+    def _behind(self, partitions: Sequence[Any]) -> int:
+        ends = self._consumer.end_offsets(partitions, timeout_ms=REQUEST_TIMEOUT_MS)
+        return sum(ends[one] - (self._consumer.position(one, timeout_ms=REQUEST_TIMEOUT_MS) or 0) for one in partitions)
+
+    def _start_again(self) -> set[Any]:
+        """Of the partitions that just came, rewind those that another release encoded; returns them."""
+        rewound: set[Any] = set()
+        for partition in list(self._assignments.new):
+            committed = self._consumer.committed(partition, metadata=True, timeout_ms=REQUEST_TIMEOUT_MS)
+            if committed is not None and committed.offset > 0 and committed.metadata != self._release:
+                self._consumer.seek_to_beginning(partition)
+                self._reread_until[partition] = committed.offset
+                self._next.pop(partition, None)
+                rewound.add(partition)
+            self._assignments.new.discard(partition)
+        return rewound
+
+    def _send(self, letters: Sequence[DeadLetter]) -> None:
+        if self._producer is None:
+            self._producer = KafkaProducer(bootstrap_servers=self._bootstrap, acks="all", compression_type="lz4")
+        sent = [self._producer.send(DEAD_LETTERS_TOPIC, msgspec.json.encode(letter)) for letter in letters]
+        for one in sent:
+            one.get(timeout=FLUSH_TIMEOUT_S)
+
+
+def _consumer(bootstrap: str, group: str) -> Any:
+    return KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_poll_records=MAX_RECORDS,
+        fetch_max_wait_ms=50,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=2_000,
+        reconnect_backoff_max_ms=2_000,
+        metrics_enabled=False,
+    )
+
+
+def _guarded(act: Callable[[], T]) -> T:
+    try:
+        return act()
+    except KafkaError as error:
+        raise StoreError(
+            f"Kafka failed: {error}", where="BEFOREHAND_KAFKA", mend="See `./beforehand status`."
+        ) from None

@@ -1,0 +1,143 @@
+"""Publishing events from files, as the gateway would, and waiting until they are visible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import msgspec
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from schemas.cli import bar, say
+from schemas.errors import DataError, StoreError
+from schemas.event import Event, decode_event
+from schemas.window import EVENTS_TOPIC
+
+SHOWN_BAD = 10
+FLUSH_S = 60
+
+
+@dataclass
+class Outcome:
+    """What was published."""
+
+    events: int = 0
+    bad: int = 0
+    seconds: float = 0.0
+    newest: dict[str, int] = field(default_factory=dict[str, int])  # user → newest event time, ms
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.seconds if self.seconds else 0.0
+
+
+class _User(msgspec.Struct):
+    user_id: str = ""
+
+
+def lines(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Where (``file:line``) and bytes of every line that is not blank. Raises ``DataError`` for an unreadable file."""
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if raw := line.strip():
+                        yield f"{path.name}:{number}", raw
+        except OSError as error:
+            raise DataError(f"can't be read: {error.strerror}", where=str(path), mend="Check the path.") from None
+
+
+def sample_users(paths: Sequence[Path], count: int) -> set[str]:
+    """``count`` of the users in the files, always the same ones for the same files."""
+    users: set[str] = set()
+    decoder = msgspec.json.Decoder(_User)
+    for _, raw in lines(paths):
+        try:
+            users.add(decoder.decode(raw).user_id)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # reported when it is published
+    return set(nsmallest(count, users - {""}, key=lambda user: (crc32(user.encode()), user)))
+
+
+def publish(
+    bootstrap: str,
+    paths: Sequence[Path],
+    *,
+    rate: float | None,
+    before_send: Callable[[str, int], None] | None = None,
+) -> Outcome:
+    """Send every event of the files to the topic ``events``, keyed by user, in order, at ``rate`` a second.
+
+    ``rate`` None is as fast as the broker takes them. ``before_send`` is called with user and event time. A bad line
+    is reported by its number, counted and left out.
+
+    Raises:
+        StoreError: the broker does not answer or does not take an event.
+    """
+    outcome, failed = Outcome(), list[BaseException]()
+    total = sum(1 for _ in lines(paths))
+    begun = time.monotonic()
+    try:
+        producer = _producer(bootstrap)
+        try:
+            with bar() as progress:
+                task = progress.add_task("events", total=total)
+                for event, raw in _good(paths, outcome):
+                    _pace(begun, outcome.events, rate)
+                    if before_send:
+                        before_send(event.user_id, event.at)
+                    producer.send(EVENTS_TOPIC, raw, event.user_id.encode()).add_errback(failed.append)
+                    outcome.events += 1
+                    outcome.newest[event.user_id] = max(event.at, outcome.newest.get(event.user_id, 0))
+                    if outcome.events % 64 == 0:
+                        progress.update(task, completed=outcome.events + outcome.bad)
+                    if failed:
+                        break
+            producer.flush(timeout=FLUSH_S)
+        finally:
+            producer.close(timeout=5)
+    except KafkaError as error:
+        failed.append(error)
+    if failed:
+        raise StoreError(
+            f"Kafka did not take the events: {failed[0]}", where=EVENTS_TOPIC, mend="See `./beforehand status`."
+        )
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+def _good(paths: Sequence[Path], outcome: Outcome) -> Iterator[tuple[Event, bytes]]:
+    for where, raw in lines(paths):
+        try:
+            yield decode_event(raw, where), raw
+        except DataError as error:
+            outcome.bad += 1
+            if outcome.bad <= SHOWN_BAD:
+                say(f"left out: {error}")
+            elif outcome.bad == SHOWN_BAD + 1:
+                say("more bad lines are counted only")
+
+
+def _pace(begun: float, sent: int, rate: float | None) -> None:
+    if rate is not None:
+        ahead_s = begun + sent / rate - time.monotonic()
+        if ahead_s > 0.001:
+            time.sleep(ahead_s)
+
+
+def _producer(bootstrap: str) -> Any:
+    return KafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        compression_type="lz4",
+        linger_ms=5,
+        batch_size=64 * 1024,
+        metrics_enabled=False,
+    )

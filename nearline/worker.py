@@ -1,0 +1,152 @@
+"""The worker: windows in, states and candidate lists out. The offsets are committed after the writes, never before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event as Flag
+from typing import Protocol, TypeVar
+
+from nearline.broker import Source
+from nearline.candidates import MAX_BATCH, Allowance, ListMaker, Waiting
+from nearline.metrics import Tally
+from nearline.release import Release
+from nearline.states import Made, Sorted, StateMaker, dead_letter, sort_out
+from nearline.store import StateStore
+from schemas.cli import say
+from schemas.errors import StoreError
+from schemas.window import WINDOWS_TOPIC
+
+T = TypeVar("T")
+POLL_S = 0.1
+BACKLOG = 64
+"""A poll with more records than this is a backlog: encoding comes before candidate lists."""
+MAX_PAUSE_S = 5.0
+LAG_EVERY_S = 5.0
+
+
+class Follower(Protocol):
+    """Says when to change the release (``nearline.following``)."""
+
+    def newer(self, in_use: str) -> Release | None:
+        """The release to change to, loaded; None to stay."""
+        ...
+
+
+class Worker:
+    """One worker of the group. ``run`` returns when ``stop`` is set, with nothing half done."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: StateStore,
+        follower: Follower,
+        release: Release,
+        *,
+        candidates_per_s: float,
+        tally: Tally,
+        stop: Flag,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._follower = follower
+        self._allowance = Allowance(candidates_per_s)
+        self._waiting = Waiting()
+        self._tally = tally
+        self._stop = stop
+        self._lag_at = 0.0
+        self._use(release)
+
+    def run(self, *, once: bool = False, until_idle_s: float | None = None) -> None:
+        """Work until told to stop; or, with ``once``, to the end of the topic; or until so long without a record."""
+        last_record_at = time.monotonic()
+        while not self._stop.is_set():
+            if (release := self._follower.newer(self._maker.release.id)) is not None:
+                say(f"release {release.id} from now on; every user is encoded again")
+                self._use(release)
+            size = self._step()
+            if size:
+                last_record_at = time.monotonic()
+            if size < BACKLOG:
+                self._make_lists()
+            if once and not size and self._attempt(self._source.lag) == 0:
+                return
+            if until_idle_s is not None and time.monotonic() - last_record_at >= until_idle_s:
+                return
+            self._watch_lag()
+
+    def _use(self, release: Release) -> None:
+        self._maker = StateMaker(release)
+        self._lists = ListMaker(release)
+        self._waiting.clear()
+        self._source.use_release(release.id)
+        self._tally.release.clear()
+        self._tally.release.labels(release.id).set(1)
+
+    def _step(self) -> int:
+        """Poll, encode, write, commit. Returns how many records there were."""
+        records = self._attempt(lambda: self._source.poll(POLL_S)) or []
+        if not records:
+            return 0
+        batch = sort_out(records, WINDOWS_TOPIC)
+        self._tally.batch(len(batch.windows))
+        made = self._maker.make(list(batch.windows.values()))
+        batch.letters += [dead_letter(reading.record, reason, WINDOWS_TOPIC) for reading, reason in made.refused]
+        if self._attempt(lambda: self._write(batch, made)):
+            self._tally.add(
+                records=len(records),
+                dead_letters=len(batch.letters),
+                unknown_items=made.num_unknown,
+                forgotten=len(batch.forgotten),
+            )
+            self._attempt(self._source.commit, tries=1)
+        return len(records)
+
+    def _write(self, batch: Sorted, made: Made) -> bool:
+        """Everything a batch leaves behind. Doing it twice changes nothing, but that a dead letter comes twice."""
+        # A tombstone goes first: the windows kept beside it are newer than it.
+        self._store.forget(list(batch.forgotten.items()))
+        self._waiting.drop(batch.forgotten)
+        states = [(state, reading.record.offset) for state, reading in made.states]
+        written = self._store.write_states(states)
+        self._source.send_letters(batch.letters)
+        self._waiting.add(states)
+        self._tally.add(states=written.written, stale=written.stale)
+        now_ms = time.time() * 1000
+        for state, reading in made.states:
+            if state.arrived_at and not reading.record.reread:
+                self._tally.visible(now_ms - state.arrived_at)
+        return True
+
+    def _make_lists(self) -> None:
+        chosen = self._waiting.take(self._allowance.take(min(MAX_BATCH, len(self._waiting))))
+        if chosen:
+            lists = self._lists.make([state for state, _ in chosen])
+            numbered = [(one, number) for one, (_, number) in zip(lists, chosen, strict=True)]
+            written = self._attempt(lambda: self._store.write_candidates(numbered))
+            self._tally.add(candidates=written.written if written else 0)
+
+    def _watch_lag(self) -> None:
+        if time.monotonic() - self._lag_at >= LAG_EVERY_S:
+            self._lag_at = time.monotonic()
+            with suppress(StoreError):  # what matters of it is said where records are polled
+                self._tally.lag.set(self._source.lag() or 0)
+
+    def _attempt(self, act: Callable[[], T], tries: int | None = None) -> T | None:
+        """Try until it works, ever less often; None when told to stop, or after ``tries``. Says once what is wrong."""
+        tried, pause_s = 0, 0.1
+        while True:
+            try:
+                result = act()
+            except StoreError as error:
+                tried += 1
+                if tried == 1:
+                    say(f"{error} Nothing is lost; trying again.")
+                if tried == tries or self._stop.wait(pause_s):
+                    return None
+                pause_s = min(MAX_PAUSE_S, 2 * pause_s)
+            else:
+                if tried:
+                    say("it works again")
+                return result

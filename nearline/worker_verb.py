@@ -1,0 +1,67 @@
+"""``beforehand worker``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from threading import Event as Flag
+from typing import Any
+
+from nearline.broker import KafkaSource
+from nearline.following import ReleaseFollower
+from nearline.metrics import Tally
+from nearline.store import StateStore
+from nearline.topics import ensure_topics
+from nearline.worker import Worker
+from schemas.cli import Result, say, verb
+from schemas.locations import address
+from schemas.plan import load_plan
+from schemas.registry import Registry
+
+
+def add_worker(verbs: Any) -> None:
+    """Add the verb to the room's parser."""
+    sub = verb(
+        verbs,
+        "worker",
+        _run,
+        "Encode users' windows into Redis, until stopped. Run several to share the work; stop with Ctrl-C or SIGTERM.",
+        "worker --until-idle 10 --json",
+    )
+    ends = sub.add_mutually_exclusive_group()
+    ends.add_argument("--once", action="store_true", help="stop at the end of the windows topic")
+    ends.add_argument("--until-idle", type=float, metavar="S", help="stop after S seconds without a record")
+    sub.add_argument("--release", metavar="ID", help="encode with this release and stay with it (default: current)")
+    sub.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://127.0.0.1:P/metrics")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    plan = load_plan()
+    kafka, redis_url = address("kafka"), address("redis")
+    stop = Flag()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    tally = Tally()
+    if args.metrics_port is not None:
+        tally.serve(args.metrics_port)
+    follower = ReleaseFollower(Registry(), args.release)
+    release = follower.first()
+    ensure_topics(kafka)
+    store, source = StateStore.connect(redis_url, plan), KafkaSource(kafka)
+    say(f"encoding with release {release.id}; Ctrl-C stops")
+    try:
+        worker = Worker(
+            source,
+            store,
+            follower,
+            release,
+            candidates_per_s=plan.nearline.candidates_per_s,
+            tally=tally,
+            stop=stop,
+        )
+        worker.run(once=args.once, until_idle_s=args.until_idle)
+    finally:
+        source.close()
+        store.close()
+        follower.close()
+    return tally.summary()
