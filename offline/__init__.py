@@ -1,0 +1,1 @@
+"""Offline tier: data, semantic index, training, evaluation, lists and releases. The only room with torch."""

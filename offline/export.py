@@ -1,0 +1,138 @@
+"""Export of the three graphs to ONNX, checked against torch before anything is published."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from offline.model.generator import Generator
+from schemas.errors import ReleaseError
+from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
+
+OPSET = 20
+TOLERANCE = 1e-4
+Inputs = Mapping[str, Tensor]
+OUTPUTS = {INTENT_ENCODER: ("rows",), PROMPT_ENCODER: ("prompt",), DECODER: ("item", "score")}
+Axes = Sequence[str]
+logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of every operator that is not installed
+DECODER_REQUEST = ("intent", "prompt", "neighbour_item", "neighbour_score", "exclude", "allow", "weights")
+
+
+def model_arrays(generator: Generator, trie: Mapping[str, np.ndarray], category: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays that the graphs take: the trie's, and the generator's tables."""
+    with torch.no_grad():
+        tables = {
+            "item_in": generator.item_in(),
+            "item_out": generator.item_out(),
+            "item_bias": generator.item_bias,
+            "intent_defaults": generator.intent_defaults,
+            "prompt_defaults": generator.prompt_defaults,
+        }
+        return {
+            **trie,
+            **{name: table.detach().numpy().astype(np.float32) for name, table in tables.items()},
+            "item_category": category.astype(np.int64),
+        }
+
+
+def export_graphs(
+    generator: Generator, arrays: Mapping[str, np.ndarray], samples: Mapping[str, Inputs], folder: Path
+) -> None:
+    """Write the three graphs into ``folder``; ``samples`` holds, by graph, inputs of its own (arrays left out).
+
+    Raises:
+        ReleaseError: onnxruntime and torch disagree on the samples.
+    """
+    generator.eval()
+    levels = generator.arch.levels
+    modules: dict[str, nn.Module] = {
+        INTENT_ENCODER: generator.intent_encoder,
+        PROMPT_ENCODER: generator.prompt_encoder,
+        DECODER: generator.beam,
+    }
+    for name, module in modules.items():
+        tables = {array: torch.from_numpy(arrays[array]) for array in graph_arrays(name, levels)}
+        inputs = {**samples[name], **tables}
+        _export(module, inputs, _axes(name, levels), OUTPUTS[name], folder / name)
+        check_parity(module, inputs, folder / name)
+
+
+def graph_arrays(graph: str, levels: int) -> Sequence[str]:
+    """The arrays that a graph takes beside its own inputs."""
+    return {INTENT_ENCODER: ENCODER_ARRAYS, PROMPT_ENCODER: (), DECODER: decoder_arrays(levels)}[graph]
+
+
+def check_parity(module: nn.Module, inputs: Inputs, path: Path) -> None:
+    """Law 8 at the source: the same items, and numbers within 1e-4.
+
+    Raises:
+        ReleaseError: naming the graph and the output.
+    """
+    with torch.no_grad():
+        expected = module(*inputs.values())
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    got = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+    for output, ours, theirs in zip(session.get_outputs(), expected, got, strict=True):
+        wrong = float(np.abs(ours.numpy().astype(np.float64) - np.asarray(theirs)).max())
+        if not wrong <= (0 if ours.dtype == torch.int64 else TOLERANCE):
+            raise ReleaseError(
+                "onnxruntime and torch disagree",
+                where=f"{path.name} {output.name}",
+                value=wrong,
+                mend="Do not publish; compare the versions of torch, onnxscript and onnxruntime.",
+            )
+
+
+def _export(module: nn.Module, inputs: Inputs, axes: Mapping[str, Axes], outputs: Sequence[str], path: Path) -> None:
+    shapes = [{axis: name for axis, name in enumerate(axes[key]) if name} for key in inputs]
+    own = sum(name in DECODER_REQUEST for name in inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter renames axes, and says so for each
+        program = torch.onnx.export(
+            module,
+            tuple(inputs.values()),
+            dynamo=True,
+            dynamic_shapes=(*shapes[:own], tuple(shapes[own:])) if own else tuple(shapes),
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    _strip(model)
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _axes(graph: str, levels: int) -> dict[str, Axes]:
+    """Which axes may vary, by input."""
+    if graph == INTENT_ENCODER:
+        window = ("B", "T")
+        return {"item": window, "kind": window, "gap": window, "item_in": ("rows_in",)}
+    if graph == PROMPT_ENCODER:
+        local = ("B", "E")
+        return {"bucket": ("B",), "clock": ("B",), "codes": local, "kind": local, "age": local}
+    near, batch, items = ("B", "M"), ("B",), ("N",)
+    request = (batch, batch, near, near, ("B", "X"), ("B", "A"), ())
+    # As far as the exporter knows, a trie's arrays vary independently.
+    trie = {name: (items if name.startswith("item_") else (name,)) for name in decoder_arrays(levels)}
+    return dict(zip(DECODER_REQUEST, request, strict=True)) | trie
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Take out what is of this machine only (source lines, paths): equal weights give equal bytes."""
+    model.producer_version = ""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.doc_string = ""
+        del part.metadata_props[:]

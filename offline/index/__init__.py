@@ -1,0 +1,1 @@
+"""The semantic index: vectors, codes, trie and neighbour lists."""

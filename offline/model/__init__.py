@@ -1,0 +1,1 @@
+"""The generator, cut where the latency tiers meet: intent encoder, prompt encoder, decoder."""

@@ -1,0 +1,55 @@
+"""The generator: the three graphs' modules and the item tables that they share."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offline.model.architecture import Architecture
+from offline.model.beam import Beam
+from offline.model.decoder import Decoder
+from offline.model.intent_encoder import IntentEncoder
+from offline.model.prompt_encoder import PromptEncoder
+
+
+class Generator(nn.Module):
+    """All that is trained. ``vectors`` [N, v] and ``codes`` [N, L] come from the semantic index and stay fixed.
+
+    What an item is to the encoder (``item_in``) and to the item head (``item_out``) is the projection of its vector
+    plus a free part; the encoder also adds the embeddings of its codes. Both tables are computed once, at export.
+    """
+
+    vectors: Tensor
+    codes: Tensor
+
+    def __init__(self, arch: Architecture, vectors: np.ndarray, codes: np.ndarray, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.arch = arch
+        self.register_buffer("vectors", torch.from_numpy(vectors.astype(np.float32)), persistent=False)
+        self.register_buffer("codes", torch.from_numpy(codes.astype(np.int64)), persistent=False)
+        self.free = nn.Embedding(arch.num_items, arch.width)
+        self.code_tables = nn.ModuleList(nn.Embedding(arch.codes, arch.width) for _ in range(arch.levels))
+        self.vector_in = nn.Linear(arch.vector_width, arch.width)
+        self.vector_out = nn.Linear(arch.vector_width, arch.width)
+        self.item_bias = nn.Parameter(torch.zeros(arch.num_items))
+        self.intent_encoder = IntentEncoder(arch, dropout)
+        self.prompt_encoder = PromptEncoder(arch)
+        self.decoder = Decoder(arch, dropout)
+        self.beam = Beam(self.decoder, arch)
+        self.intent_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.state_rows, arch.width) * 0.02)
+        self.prompt_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.prompt_rows, arch.width) * 0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+
+    def item_in(self) -> Tensor:
+        """[N + 1, d]; row 0 is padding."""
+        rows = self.vector_in(self.vectors) + self.free.weight
+        for level, table in enumerate(self.code_tables):
+            rows = rows + table(self.codes[:, level])
+        return torch.cat([rows.new_zeros(1, rows.shape[1]), rows])
+
+    def item_out(self) -> Tensor:
+        """[N, d]: what the item head multiplies the query with."""
+        return self.vector_out(self.vectors) + self.free.weight
