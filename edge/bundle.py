@@ -27,7 +27,7 @@ class _ItemIds(msgspec.Struct, frozen=True):
     item_ids: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """One release, as a device sees it. Immutable; the arrays are memory-mapped and read-only."""
 

@@ -45,7 +45,7 @@ def test_a_changed_byte_is_refused(copied: Path, key: Ed25519PublicKey, name: st
     raw = bytearray((copied / name).read_bytes())
     raw[len(raw) // 2] ^= 1
     (copied / name).write_bytes(raw)
-    with pytest.raises(ReleaseError, match="differs|signature"):
+    with pytest.raises(ReleaseError, match=r"differs|signature"):
         load_bundle(copied, key)
 
 

@@ -35,10 +35,6 @@ def edge_with(bundle, event):
         edge.close()
 
 
-def fails(_given: object) -> None:
-    raise RuntimeError("broken")
-
-
 @pytest.mark.parametrize("graph", [b"", b"not a graph"])
 def test_a_graph_that_does_not_load_is_not_loaded(edge_with, graph: bytes) -> None:
     edge = edge_with(lambda _graph: OnnxEncoder(graph))
@@ -46,8 +42,15 @@ def test_a_graph_that_does_not_load_is_not_loaded(edge_with, graph: bytes) -> No
 
 
 def test_an_encoder_that_fails_is_a_reason_and_the_next_prompt_works(edge_with, fake, zeros) -> None:
-    answers = iter([fails, lambda _feeds: zeros])
-    edge = edge_with(fake(lambda feeds: next(answers)(feeds)))
+    turns: list[int] = []
+
+    def fails_once(_feeds):
+        turns.append(1)
+        if len(turns) == 1:
+            raise RuntimeError("broken")
+        return zeros
+
+    edge = edge_with(fake(fails_once))
     assert edge.prompt(PATIENT_MS) is EdgeReason.ENCODE_FAILED
     assert isinstance(edge.prompt(PATIENT_MS), PromptEmbedding)
 

@@ -97,7 +97,7 @@ def test_a_bad_event_is_a_reason_not_an_error(make_edge, event, bad, reason) -> 
 def test_another_user_gets_nothing_of_the_one_before(make_edge, bundle, event) -> None:
     edge = make_edge()
     edge.track(event(1))
-    assert edge.prompt(PATIENT_MS) == edge.latest()
+    assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), rows_of(edge.latest()))
     edge.set_user("u2", 0)
     assert edge.latest() is EdgeReason.NOT_MADE
     assert np.array_equal(rows_of(edge.prompt()), default_rows(bundle, 0))
@@ -134,7 +134,7 @@ def test_consent_is_off_until_given_and_withdrawing_it_drops_all(make_edge, bund
 
 
 @pytest.mark.parametrize(
-    ("act", "reason"),
+    "change",
     [
         (lambda edge: edge.set_user("u2"), EdgeReason.USER_CHANGED),
         (lambda edge: (edge.set_user("u2"), edge.set_user("u1", 1)), EdgeReason.USER_CHANGED),
@@ -142,7 +142,8 @@ def test_consent_is_off_until_given_and_withdrawing_it_drops_all(make_edge, bund
         (lambda edge: edge.set_consent(False), EdgeReason.NO_CONSENT),
     ],
 )
-def test_a_prompt_that_was_running_at_the_change_is_refused(make_edge, event, fake, zeros, act, reason) -> None:
+def test_a_prompt_that_was_running_at_the_change_is_refused(make_edge, event, fake, zeros, change) -> None:
+    act, reason = change
     edge = make_edge(load=fake(lambda _feeds: (act(edge), zeros)[1]))
     edge.track(event(1))
     assert edge.prompt(PATIENT_MS) is reason

@@ -1,0 +1,136 @@
+"""The verbs, as the launcher calls them, and what an import costs an app."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edge.features import features
+from edge.locate import find_release, read_profiles
+from edge.make_vectors import VECTORS
+from edge.prompts import Made
+from schemas.errors import ReleaseError
+from schemas.release import PROFILES
+
+ROOT = Path(__file__).parent.parent.parent
+NOW_MS = 1_772_359_500_123
+
+
+def verb(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edge", "edge", *map(str, args)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def sessions(tmp_path: Path, release, key, event) -> tuple[Path, list[dict], int]:
+    """A known user of the last bucket, a stranger, one without local events, one with unknown items only."""
+    users = read_profiles(release, key).users
+    known = max(users, key=lambda user: users[user])
+    lines = [
+        {"user_id": known, "at": NOW_MS, "items": ["x"], "local_events": [event(n, user_id=known) for n in range(3)]},
+        {"user_id": "stranger", "at": NOW_MS, "items": [], "local_events": [event(5, user_id="stranger")]},
+        {"user_id": "quiet", "at": NOW_MS, "items": [], "local_events": []},
+        {"user_id": "lost", "at": NOW_MS, "items": [], "local_events": [event(1, user_id="lost", item_id="gone")]},
+    ]
+    path = tmp_path / "targets.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return path, lines, users[known]
+
+
+def prompts(tmp_path: Path, targets: Path, release: object, key_path: Path, *more: object):
+    out = tmp_path / "prompts.jsonl"
+    ran = verb("prompts", "--targets", targets, "--out", out, "--release", release, "--key", key_path, "--json", *more)
+    return ran, out
+
+
+def test_prompts_are_made_with_each_users_bucket_and_clock(tmp_path, sessions, release, key_path, bundle) -> None:
+    path, lines, bucket = sessions
+    ran, out = prompts(tmp_path, path, release, key_path)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert (result["sessions"], result["encoded"]) == (3, 3)
+    assert result["reasons"] == {"ok": 2, "no_events": 1}
+    assert result["events"] == {"ok": 4, "unknown_item": 1}
+    assert set(result["encode_ms"]) == {"p50", "p99"}
+    made = [msgspec.json.decode(line, type=Made) for line in out.read_bytes().splitlines()]
+    assert [one.user_id for one in made] == [lines[0]["user_id"], "stranger", "lost"]
+    assert bucket > 0
+    for one, line, number in [(made[0], lines[0], bucket), (made[1], lines[1], 0)]:
+        expected = encoded(bundle, line["local_events"], number)
+        assert one.prompt.release == bundle.release
+        assert np.allclose(np.frombuffer(one.prompt.rows, "<f4"), expected.ravel(), atol=1e-6)
+    assert np.array_equal(np.frombuffer(made[2].prompt.rows, "<f4"), bundle.prompt_defaults[0].ravel())
+
+
+def encoded(bundle, events, bucket: int) -> np.ndarray:
+    from edge.encoder import OnnxEncoder
+
+    encoder = OnnxEncoder(bundle.graph)
+    return encoder.run(features(events, bundle.codes, bundle.model, bucket, NOW_MS).feeds, encoder.switch())
+
+
+def test_limit_takes_the_first_sessions(tmp_path, sessions, release, key_path) -> None:
+    ran, out = prompts(tmp_path, sessions[0], release, key_path, "--limit", 1)
+    assert json.loads(ran.stdout)["sessions"] == 1
+    assert len(out.read_bytes().splitlines()) == 1
+
+
+def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, sessions, release, key_path) -> None:
+    path = sessions[0]
+    path.write_bytes(path.read_bytes() + b'{"user_id": "u", "at": "yesterday"}\n')
+    ran, out = prompts(tmp_path, path, release, key_path)
+    assert ran.returncode == 3
+    assert "targets.jsonl:5" in json.loads(ran.stdout)["where"]
+    assert "$.at" in json.loads(ran.stdout)["error"]
+    assert not out.exists()
+
+
+def test_no_such_release_or_targets_is_said(tmp_path, sessions, release, key_path) -> None:
+    ran, _ = prompts(tmp_path, sessions[0], "no-such-release", key_path)
+    assert (ran.returncode, json.loads(ran.stdout)["where"]) == (4, "--release")
+    ran, _ = prompts(tmp_path, tmp_path / "none.jsonl", release, key_path)
+    assert ran.returncode == 3
+    assert "none.jsonl" in json.loads(ran.stdout)["where"]
+
+
+def test_a_release_is_found_by_its_id(release, monkeypatch, tmp_path, bundle) -> None:
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases" / bundle.release).symlink_to(release.resolve())
+    monkeypatch.setenv("BEFOREHAND_STATE", str(tmp_path))
+    assert find_release(bundle.release).samefile(release)
+
+
+def test_changed_profiles_are_refused(copied, key) -> None:
+    (copied / PROFILES).write_bytes(b"\x90")
+    with pytest.raises(ReleaseError, match="differs"):
+        read_profiles(copied, key)
+
+
+def test_vectors_are_written_as_they_are_kept(tmp_path, release, key_path) -> None:
+    out = tmp_path / "vectors.json"
+    ran = verb("vectors", "--release", release, "--key", key_path, "--out", out, "--json")
+    assert ran.returncode == 0, ran.stderr
+    made, kept = json.loads(out.read_bytes()), json.loads(VECTORS.read_bytes())
+    assert [case["name"] for case in made["cases"]] == [case["name"] for case in kept["cases"]]
+    assert made["release"] == kept["release"]
+
+
+@pytest.mark.parametrize("job", ["prompts", "vectors"])
+def test_help_has_an_example(job: str) -> None:
+    assert f"./beforehand edge {job} --" in verb(job, "--help").stdout
+
+
+def test_an_app_imports_nothing_heavy() -> None:
+    code = "import json, sys, edge.runtime; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(ran.stdout))
+    assert "edge" in loaded
+    others = {"offline", "nearline", "streaming", "online", "dags", "infra"}
+    heavy = {"torch", "pyflink", "apache_beam", "airflow", "sqlalchemy", "onnxruntime", "redis", "rich"}
+    assert not loaded & (others | heavy)
