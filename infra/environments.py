@@ -59,7 +59,8 @@ def state(layout: Layout, tier: str) -> str:
     """`present`, `out of date` or `absent`; looks, and changes nothing."""
     if not layout.env_python(tier).exists():
         return "absent"
-    return "present" if read_stamp(_stamp_path(layout, tier)) == stamp(layout, tier) else "out of date"
+    wanted = f"{stamp(layout, tier)} {layout.envs / tier}"
+    return "present" if read_stamp(_stamp_path(layout, tier)) == wanted else "out of date"
 
 
 def ensure(layout: Layout, tier: str) -> Path:
@@ -85,6 +86,8 @@ def _sync(layout: Layout, tier: str) -> None:
         _require_disk(layout, tier)
     note = f"first time: about {SIZE_GB[tier]:g} GB on disk" if first else "its lock changed"
     say(f"setting up the {tier} environment ({note})")
+    if _moved(layout, tier):
+        shutil.rmtree(layout.envs / tier)
     _stamp_path(layout, tier).unlink(missing_ok=True)
     command = [str(find_uv(layout)), "sync", "--frozen", "--python", base_python()]
     for extra in EXTRAS[tier]:
@@ -94,7 +97,13 @@ def _sync(layout: Layout, tier: str) -> None:
     # A CUDA wheel of 800 MB outlasts uv's 30 s on a slow line.
     environ.setdefault("UV_HTTP_TIMEOUT", "300")
     _run_uv(command, environ, layout, tier)
-    write_stamp(_stamp_path(layout, tier), wanted)
+    write_stamp(_stamp_path(layout, tier), f"{wanted} {layout.envs / tier}")
+
+
+def _moved(layout: Layout, tier: str) -> bool:
+    """The scripts in an environment's bin name its folder: it cannot follow a checkout that was moved."""
+    made_at = (read_stamp(_stamp_path(layout, tier)) or "").partition(" ")[2]
+    return bool(made_at) and made_at != str(layout.envs / tier)
 
 
 def _run_uv(command: list[str], environ: dict[str, str], layout: Layout, tier: str) -> None:

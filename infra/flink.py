@@ -6,6 +6,7 @@ The sizes are known here, so they are written down and the two JVMs are started 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def flink_config(folder: Path, ports: dict[str, int], python: Path) -> str:
         "rest.address": HOST,
         "rest.bind-address": HOST,
         "rest.port": ports["rest"],
-        "rest.bind-port": f"'{ports['rest']}'",
+        "rest.bind-port": ports["rest"],
         "taskmanager.numberOfTaskSlots": SLOTS,
         "parallelism.default": 2,
         # The TaskManager refuses to start unless every one of these is set.
@@ -97,11 +98,12 @@ def flink_config(folder: Path, ports: dict[str, int], python: Path) -> str:
         "io.tmp.dirs": folder / "tmp",
         "python.executable": python,
         "python.client.executable": python,
-        "env.java.opts.all": f"'{' '.join(MODULE_OPTIONS)}'",
+        "env.java.opts.all": " ".join(MODULE_OPTIONS),
     }
     for name in ("checkpoints", "savepoints", "tmp"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    return "".join(f"{key}: {value}\n" for key, value in settings.items())
+    # JSON is YAML: quoted, a folder's name may hold any character.
+    return "".join(f"{key}: {json.dumps(str(value))}\n" for key, value in settings.items())
 
 
 def flink_java_options(config: Path) -> tuple[FlinkPart, FlinkPart]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import cache
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -20,7 +21,16 @@ def started(pid: int) -> str | None:
     if not PROC.is_dir():
         return _started_by_ps(pid)
     fields = _stat(pid)
-    return None if fields is None or fields[0] == "Z" else fields[19]
+    # The kernel counts from its boot: without the boot's id a pid file could come true again after a reboot.
+    return None if fields is None or fields[0] == "Z" else f"{_boot_id()} {fields[19]}"
+
+
+@cache
+def _boot_id() -> str:
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -95,10 +95,11 @@ def find(folder: Path) -> Process | None:
     """The process that was last started from `folder`, alive or not; None when none was, or when it was stopped."""
     try:
         record = json.loads((folder / "pid.json").read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        record.update(folder=folder, argv=tuple(record["argv"]))
+        return Process(**record)
+    except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
+        # Cut short by a full disk, or written by another program: it identifies no process of ours.
         return None
-    record.update(folder=folder, argv=tuple(record["argv"]))
-    return Process(**record)
 
 
 def pid_lives(pid: int) -> bool:

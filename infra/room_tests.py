@@ -13,6 +13,7 @@ from pathlib import Path
 
 from infra.paths import Layout
 from infra.settings import verb_environment
+from infra.stamps import locked
 
 # Folder of tests -> the tier whose environment runs it.
 ROOM_TIERS = {
@@ -54,6 +55,11 @@ def results_folder(layout: Layout) -> Path:
 
 def run_room_tests(layout: Layout, room: str, pytest_args: Sequence[str], *, fast: bool) -> RoomResult:
     """pytest's own output is shown as it comes; the counts are read from its JUnit file."""
+    with locked(layout.made / "locks" / f"test-{room}", f"running tests/{room}"):
+        return _run_locked(layout, room, pytest_args, fast=fast)
+
+
+def _run_locked(layout: Layout, room: str, pytest_args: Sequence[str], *, fast: bool) -> RoomResult:
     folder = results_folder(layout) / room
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

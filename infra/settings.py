@@ -21,6 +21,8 @@ def verb_environment(layout: Layout, tier: str) -> dict[str, str]:
     """The whole environment for a process of `tier`, the user's own variables included."""
     environ = without_derived(dict(os.environ))
     derived = {"BEFOREHAND_STATE": str(layout.state), **addresses(layout)}
+    if tier == "dags":
+        derived |= airflow_defaults(layout)
     derived = {name: value for name, value in derived.items() if name not in environ}
     environ.update(derived)
     environ[DERIVED] = json.dumps(derived)
@@ -32,6 +34,16 @@ def verb_environment(layout: Layout, tier: str) -> dict[str, str]:
     if tier == "streaming":
         _add_java(environ)
     return environ
+
+
+def airflow_defaults(layout: Layout) -> dict[str, str]:
+    """Left to itself Airflow writes to the home folder, loads its examples and listens on every address."""
+    return {
+        "AIRFLOW_HOME": str(layout.state / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(layout.root / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+    }
 
 
 def without_derived(environ: dict[str, str]) -> dict[str, str]:

@@ -66,24 +66,23 @@ class Stack:
             if starting:
                 say(f"starting {', '.join(starting)}")
             chosen = [SERVICES[name](self.layout, ports[name]) for name in names]
-            try:
-                _start_all(chosen)
-            except (LauncherError, KeyboardInterrupt):
-                _stop_all([service for service in chosen if service.name not in before])
-                raise
+            _start_all(chosen, undo=[service for service in chosen if service.name in starting])
         return self.environment()
 
-    def down(self, services: Sequence[str] = ALL) -> list[str]:
-        """Stop the services; returns those that ran."""
-        names = checked(services)
+    def down(self, services: Sequence[str] | None = None) -> list[str]:
+        """Stop the named services, or all and every other process of this state folder; returns what ran."""
+        names = checked(ALL if services is None else services)
         if not self.layout.run.is_dir():
             return []
         with locked(self.layout.run / "stack.lock", "starting or stopping this stack"):
-            return _stop_all([service for name in names if (service := self._service(name))])
+            # Those that use the services go first, so that they can finish what they hold.
+            others = self._others() if services is None else []
+            stopped = [folder.name for folder in others if processes.stop(folder)]
+            return stopped + _stop_all([service for name in names if (service := self._service(name))])
 
     def status(self) -> list[ServiceStatus]:
-        """Every service, asked now."""
-        return [self._status_of(name) for name in ALL]
+        """Every service, asked now, and the other processes that run from this state folder."""
+        return [self._status_of(name) for name in ALL] + [_status_of_other(folder) for folder in self._others()]
 
     def environment(self) -> dict[str, str]:
         """The addresses of the services whose processes live, and of the look-up service when it runs."""
@@ -115,6 +114,14 @@ class Stack:
         partial.write_text(json.dumps(record, indent=1) + "\n")
         partial.replace(self.file)
         return ports
+
+    def _others(self) -> list[Path]:
+        """The folders of long-running verbs (a worker, the look-up service) that were started with a log."""
+        return sorted(
+            path.parent
+            for path in self.layout.run.glob("*/pid.json")
+            if path.parent.name not in SERVICES and processes.find(path.parent)
+        )
 
     def _service(self, name: str) -> Service | None:
         ports = self._ports().get(name)
@@ -179,11 +186,37 @@ def checked(services: Sequence[str]) -> list[str]:
     return [name for name in ALL if name in services]
 
 
-def _start_all(services: Sequence[Service]) -> None:
-    """Side by side: the JVMs' start-up is what takes the time."""
-    with ThreadPoolExecutor(max_workers=len(ALL)) as pool:
-        for future in [pool.submit(service.start) for service in services]:
-            future.result()
+def _status_of_other(folder: Path) -> ServiceStatus:
+    process = processes.find(folder)
+    alive = process is not None and process.alive()
+    return ServiceStatus(
+        name=folder.name,
+        state="running" if alive else "crashed",
+        address=None,
+        pids=(process.pid,) if process and alive else (),
+        rss_bytes=process.rss_bytes() if process and alive else 0,
+        uptime_s=time.time() - process.started_at if process and alive else None,
+        log=str(folder / "log"),
+        detail=None if alive else "it ended by itself",
+    )
+
+
+def _start_all(services: Sequence[Service], undo: Sequence[Service]) -> None:
+    """Side by side, since the JVMs' start-up is what takes the time; after a failure `undo` is stopped again."""
+    try:
+        with ThreadPoolExecutor(max_workers=len(ALL)) as pool:
+            futures = [pool.submit(service.start) for service in services]
+            try:
+                for future in futures:
+                    future.result()
+            except (LauncherError, KeyboardInterrupt):
+                # The pool waits for its threads, and they for their services: without these they end at once.
+                _stop_all(undo)
+                raise
+    except (LauncherError, KeyboardInterrupt):
+        # One that was started in between.
+        _stop_all(undo)
+        raise
 
 
 def _stop_all(services: Sequence[Service]) -> list[str]:

@@ -34,7 +34,7 @@ def down(args: list[str]) -> int:
     """Exit code 0 also when nothing ran."""
     parser = _parser("down", "Stop the local services; their data stays for the next `up`.", "down")
     options = parser.parse_args(args)
-    stopped = _stack().down(options.services or ALL)
+    stopped = _stack().down(options.services or None)
     if options.json:
         print(json.dumps({"stopped": stopped}))
     else:
@@ -46,8 +46,8 @@ def status(args: list[str]) -> int:
     """Exit code 0 when nothing is crashed or unwell, 1 otherwise."""
     parser = _parser("status", "What runs, where and since when.", "status --json")
     options = parser.parse_args(args)
-    wanted = checked(options.services or ALL)
-    found = [one for one in _stack().status() if one.name in wanted]
+    wanted = checked(options.services)
+    found = [one for one in _stack().status() if not wanted or one.name in wanted]
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -57,11 +57,12 @@ def status(args: list[str]) -> int:
 
 
 def _line(one: ServiceStatus) -> str:
-    parts = [f"{one.name:<6} {one.state:<8}"]
-    if one.address and one.uptime_s is not None:
-        parts.append(f"{one.address:<30} {one.rss_bytes / 1e6:5.0f} MB  up {one.uptime_s:.0f} s")
+    parts = [f"{one.name:<8} {one.state:<8}"]
+    if one.uptime_s is not None:
+        parts.append(f"{one.address or '':<30} {one.rss_bytes / 1e6:5.0f} MB  up {one.uptime_s:.0f} s")
     if one.detail:
-        parts.append(f"{one.detail}; log: {one.log}; `./beforehand up` starts what is missing")
+        mend = f"./beforehand up {one.name}" if one.name in ALL else "start it again, or ./beforehand down"
+        parts.append(f"{one.detail}; log: {one.log}\n  mend: {mend}")
     return " ".join(parts)
 
 

@@ -28,6 +28,11 @@ class Java:
     program: Path
     version: int
 
+    @property
+    def compiles(self) -> bool:
+        """A JRE runs Kafka and Flink, but Maven needs the compiler too."""
+        return (self.home / "bin" / "javac").exists()
+
 
 def find_java() -> Java | None:
     """JAVA_HOME first, then PATH; None when neither holds Java 17 or newer."""
@@ -57,11 +62,13 @@ def _java_version(program: Path) -> int:
 
 
 def java() -> Java:
-    """A JDK, installed if need be and possible."""
+    """A Java to run with, installed if need be and possible."""
+    return find_java() or _install_java(f"Java {OLDEST_JAVA} or newer")
+
+
+def _install_java(why: str) -> Java:
+    apt_install(["openjdk-17-jdk-headless"], ["default-jdk-headless"], why=why)
     found = find_java()
-    if found is None:
-        apt_install(["openjdk-17-jdk-headless"], ["default-jdk-headless"], why=f"Java {OLDEST_JAVA} or newer")
-        found = find_java()
     if found is None:
         raise LauncherError(f"no Java {OLDEST_JAVA} or newer was found", "set JAVA_HOME to a JDK that is new enough")
     return found
@@ -69,7 +76,8 @@ def java() -> Java:
 
 def maven() -> Path:
     """Maven, installed if need be and possible."""
-    java()
+    if not java().compiles:
+        _install_java("a Java compiler")
     program = shutil.which("mvn")
     if program is None:
         apt_install(["maven"], why="Maven")

@@ -130,3 +130,14 @@ def test_flinks_old_pins_do_not_leak(tier):
 def test_the_serving_tiers_stay_light(tier):
     heavy = {"torch", "apache-flink", "apache-beam", "apache-airflow", "apache-airflow-core", "transformers", "pandas"}
     assert not heavy & set(installed(tier))
+
+
+def test_a_moved_checkout_gets_new_environments(checkout, calls):
+    """The scripts in bin/ name the folder where they were made."""
+    environments.ensure(checkout, "edge")
+    (checkout.envs / "edge" / "old-script").write_text("#!/elsewhere/bin/python\n")
+    moved = Layout(root=checkout.root.rename(checkout.root.parent / "moved"), state=checkout.state)
+    assert environments.state(moved, "edge") == "out of date"
+    environments.ensure(moved, "edge")
+    assert environments.state(moved, "edge") == "present"
+    assert not (moved.envs / "edge" / "old-script").exists()

@@ -64,6 +64,7 @@ def test_what_a_killed_process_left_behind_goes_too(tmp_path):
 def test_the_pid_of_another_process_is_never_signalled(tmp_path):
     """A pid file that outlived a reboot names whoever has the number now."""
     stranger = subprocess.Popen(SLEEP, start_new_session=True)
+    time.sleep(0.05)  # the kernel tells start times to 10 ms
     try:
         ours = processes.start("ours", SLEEP, tmp_path / "s")
         processes.stop(tmp_path / "s")

@@ -180,3 +180,36 @@ def test_a_verb_finds_the_addresses(tmp_path):
     finally:
         subprocess.run([ROOT / "beforehand", "down"], env=environ, check=True, capture_output=True)
     assert processes.find(state / "run" / "redis") is None
+
+
+def test_down_stops_the_verbs_that_were_started_beside_the_stack(stack):
+    stack.up(["redis"])
+    worker = processes.start(
+        "worker", [sys.executable, "-c", "import time; time.sleep(60)"], stack.layout.run / "worker"
+    )
+    assert state_of(stack, "worker") == "running"
+    assert stack.down(["redis"]) == ["redis"]
+    assert worker.alive(), "only what is named is stopped"
+    assert stack.down() == ["worker"]
+    assert not worker.alive()
+
+
+def test_an_interrupt_while_starting_leaves_nothing(tmp_path):
+    """Ctrl-C reaches the launcher, not the services: they have sessions of their own."""
+    silent = tmp_path / "silent-redis"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    state = tmp_path / "state"
+    environ = {**os.environ, "BEFOREHAND_STATE": str(state), "BEFOREHAND_REDIS_SERVER": str(silent)}
+    launched = subprocess.Popen([ROOT / "beforehand", "up", "redis"], env=environ, stderr=subprocess.PIPE, text=True)
+    pid_file = state / "run" / "redis" / "pid.json"
+    deadline = time.monotonic() + 10
+    while not pid_file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process = processes.find(pid_file.parent)
+    assert process is not None and process.alive()
+    launched.send_signal(signal.SIGINT)
+    _, said = launched.communicate(timeout=20)
+    assert launched.returncode == 130
+    assert "interrupted" in said and "Traceback" not in said
+    assert not process.alive()
