@@ -117,9 +117,10 @@ def test(args: list[str]) -> int:
     options, pytest_args = _test_parser().parse_known_args(args)
     layout = Layout.current()
     rooms, pytest_args = _selected(layout, pytest_args)
-    _prepare(layout, rooms, fast=options.fast)
+    named = any(arg.startswith("tests/") for arg in pytest_args)
+    _prepare(layout, rooms, fast=options.fast, whole=not (named or options.fast))
     results: list[RoomResult] = []
-    if not (options.no_check or any(arg.startswith("tests") for arg in pytest_args)):
+    if not (options.no_check or named):
         started = time.monotonic()
         fine = run_checks(layout)
         results.append(RoomResult("check", int(fine), int(not fine), 0, time.monotonic() - started))
@@ -152,9 +153,10 @@ def _selected(layout: Layout, pytest_args: list[str]) -> tuple[list[str], list[s
     return [room for room in rooms if room in named], pytest_args
 
 
-def _prepare(layout: Layout, rooms: Sequence[str], *, fast: bool) -> None:
-    """Everything that takes long and is no test, up front."""
-    for tier in dict.fromkeys(["dev", *(ROOM_TIERS[room] for room in rooms)]):
+def _prepare(layout: Layout, rooms: Sequence[str], *, fast: bool, whole: bool) -> None:
+    """Everything that takes long and is no test, up front; a whole run checks every tier's environment."""
+    needed = environments.TIERS if whole else dict.fromkeys(["dev", *(ROOM_TIERS[room] for room in rooms)])
+    for tier in needed:
         environments.ensure(layout, tier)
     if fast:
         return
