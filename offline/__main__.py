@@ -19,6 +19,13 @@ def fixture(_args: argparse.Namespace) -> cli.Result:
     return {"release": manifest.id, "files": len(manifest.content.files)}
 
 
+def data(args: argparse.Namespace) -> cli.Result:
+    """Write a data set."""
+    from offline.data.verb import make_data  # noqa: PLC0415
+
+    return make_data(args)
+
+
 def main() -> None:
     """Parse the command line and run the verb."""
     top, verbs = cli.parser("offline", "Data, training and releases.")
