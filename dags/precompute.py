@@ -1,0 +1,18 @@
+"""The DAG file that Airflow parses: the DAG ``precompute``, made from the plan."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Airflow puts the folder of the DAGs on the path, not the checkout that it is part of.
+CHECKOUT = str(Path(__file__).resolve().parent.parent)
+if CHECKOUT not in sys.path:
+    sys.path.append(CHECKOUT)
+
+from dags.factory import make_dag  # noqa: E402 - needs the path
+from dags.form import defaults_from  # noqa: E402
+from schemas.plan import load_plan  # noqa: E402
+
+dag = make_dag(load_plan(), defaults_from(os.environ))

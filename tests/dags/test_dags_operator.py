@@ -1,0 +1,100 @@
+"""One task: the exact command and environment, its result, and each way to fail."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
+
+from dags.stage_operator import StageOperator
+
+
+def run(stage: str, params: dict[str, Any]) -> dict[str, Any]:
+    return StageOperator(task_id=stage, stage=stage).execute({"params": params})  # type: ignore[typeddict-item]
+
+
+def test_the_command_runs_in_the_checkout_without_airflows_settings(
+    fake_root: Any, params: dict[str, Any], tmp_path: Path
+) -> None:
+    assert run("encode", params | {"set": ["model.epochs=$(id)"]}) == {"stage": "encode"}
+    (call,) = fake_root.calls()
+    assert call["words"] == ["build", "encode", "--data", "journey", "--set", "model.epochs=$(id)", "--json"]
+    assert call["cwd"] == str(fake_root.folder)
+    assert call["environ"]["BEFOREHAND_STATE"] == str(tmp_path / "state")
+    assert "AIRFLOW_HOME" in os.environ
+    assert not [name for name in call["environ"] if "AIRFLOW" in name]
+
+
+def test_what_the_stage_says_is_in_the_log(
+    fake_root: Any, params: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("index", params)
+    log = "".join(capfd.readouterr())
+    assert "./beforehand build index --data journey" in log
+    assert "progress of index" in log
+    assert "a warning at the exit" in log
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_a_refused_input_fails_at_once_with_the_commands_own_words(
+    fake_root: Any, params: dict[str, Any], code: int
+) -> None:
+    said = '{"error":"no such item","where":"events.csv:7 item_id","mend":"Take the row out."}'
+    fake_root.answer("train", code=code, out=said)
+    with pytest.raises(AirflowFailException) as failure:
+        run("train", params)
+    text = str(failure.value)
+    assert "./beforehand build train --data journey" in text
+    assert f"exit code {code}" in text
+    assert "events.csv:7 item_id: no such item. Take the row out." in text
+
+
+@pytest.mark.parametrize(("code", "out"), [(1, "Traceback"), (5, '{"error":"redis is down","where":"","mend":""}')])
+def test_other_failures_may_be_tried_again(fake_root: Any, params: dict[str, Any], code: int, out: str) -> None:
+    fake_root.answer("train", code=code, out=out)
+    with pytest.raises(AirflowException, match=f"exit code {code}") as failure:
+        run("train", params)
+    assert not isinstance(failure.value, AirflowFailException)
+
+
+def test_a_source_without_its_file_runs_nothing(fake_root: Any, params: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailException, match="param catalogue"):
+        run("data", params | {"source": "files"})
+    assert fake_root.calls() == []
+
+
+def test_a_stage_past_its_limit_is_stopped(fake_root: Any, params: dict[str, Any]) -> None:
+    fake_root.answer("train", sleep_s=60)
+    with pytest.raises(AirflowTaskTimeout), timeout(2):
+        run("train", params)
+    assert not alive(fake_root.calls()[0]["pid"])
+
+
+def test_a_stage_is_stopped_with_its_task(fake_root: Any, params: dict[str, Any]) -> None:
+    fake_root.answer("train", sleep_s=60)
+    task = StageOperator(task_id="train", stage="train")
+    stopper = threading.Thread(target=lambda: (wait_for_call(fake_root), task.on_kill()))
+    stopper.start()
+    with pytest.raises(AirflowException, match="exit code -15"):
+        task.execute({"params": params})  # type: ignore[typeddict-item]
+    stopper.join()
+    assert not alive(fake_root.calls()[0]["pid"])
+
+
+def wait_for_call(fake_root: Any) -> None:
+    while not fake_root.calls():
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
