@@ -9,11 +9,11 @@ import org.apache.flink.runtime.execution.SuppressRestartsException;
 import org.apache.flink.table.annotation.DataTypeHint;
 import org.apache.flink.table.annotation.FunctionHint;
 import org.apache.flink.table.functions.FunctionContext;
-import org.apache.flink.table.functions.TableFunction;
+import org.apache.flink.table.functions.ScalarFunction;
 import org.apache.flink.types.Row;
 
 /**
- * {@code READ_EVENT(value, arrived_at, max_future_ms, max_bad_share)}: one row per record of the topic.
+ * {@code READ_EVENT(value, arrived_at, max_future_ms, max_bad_share)}: what became of one record of the topic.
  *
  * <p>{@code reason} is null for an event, and then {@code payload} is null too; otherwise the event's own columns
  * are null and {@code payload} holds the record, cut to 64 KB. {@code arrived_at} is the broker's time stamp in ms.
@@ -29,7 +29,7 @@ import org.apache.flink.types.Row;
         @DataTypeHint(
             "ROW<event_id STRING, user_id STRING, item_id STRING, kind STRING, `at` BIGINT, arrived_at BIGINT, "
                 + "reason STRING, payload BYTES>"))
-public class ReadEvent extends TableFunction<Row> {
+public class ReadEvent extends ScalarFunction {
   private transient BadShare badShare;
   private transient Counter records;
   private transient Counter badRecords;
@@ -43,7 +43,8 @@ public class ReadEvent extends TableFunction<Row> {
     metrics.gauge("bh_bad_share", () -> badShare.share(nowS()));
   }
 
-  public void eval(
+  /** Never null; see the class. */
+  public Row eval(
       byte[] value,
       @DataTypeHint("TIMESTAMP_LTZ(3)") Instant arrivedAt,
       @DataTypeHint("BIGINT") Long maxFutureMs,
@@ -53,8 +54,8 @@ public class ReadEvent extends TableFunction<Row> {
     if (event.reason == null && event.at > arrivedAtMs + maxFutureMs) {
       event.fault(Reason.FUTURE);
     }
-    collect(event.reason == null ? good(event, arrivedAtMs) : bad(event.reason, value, arrivedAtMs));
     count(event.reason, maxBadShare);
+    return event.reason == null ? good(event, arrivedAtMs) : bad(event.reason, value, arrivedAtMs);
   }
 
   private static Row good(ParsedEvent event, long arrivedAtMs) {

@@ -1,0 +1,158 @@
+"""Flink's REST interface, as much of it as the verbs need; standard library only."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from schemas.errors import StoreError
+
+TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+REQUEST_TIMEOUT_S = 10.0
+POLL_S = 0.25
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job that the cluster knows, running or not."""
+
+    job_id: str
+    name: str
+    state: str
+    started_ms: int
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never run again."""
+        return self.state in TERMINAL
+
+
+class Flink:
+    """A cluster at ``url``. Every method raises ``StoreError`` when it does not answer or refuses."""
+
+    def __init__(self, url: str) -> None:
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+
+    def ask(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
+        """The JSON answer to GET ``path``, or to POST when there is a body."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data=data, headers=headers, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:  # noqa: S310
+                return json.loads(answer.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            said = error.read().decode("utf-8", "replace")
+            raise StoreError(f"Flink refused: {_first_error(said)}", where=f"{self.url}{path}") from None
+        except (OSError, ValueError) as error:
+            mend = "Run `./beforehand up flink`, or name a running cluster with --flink."
+            raise StoreError(f"Flink does not answer: {error}", where=self.url, mend=mend) from None
+
+    def jobs(self, name: str) -> list[Job]:
+        """The jobs of this name, the newest first."""
+        found = [Job(j["jid"], j["name"], j["state"], j["start-time"]) for j in self.ask("/jobs/overview")["jobs"]]
+        return sorted((job for job in found if job.name == name), key=lambda job: job.started_ms, reverse=True)
+
+    def settings(self) -> dict[str, str]:
+        """The cluster's own configuration."""
+        return {entry["key"]: entry["value"] for entry in self.ask("/jobmanager/config")}
+
+    def wait_running(self, job_id: str, timeout_s: float) -> str:
+        """Wait until every task runs; returns the job's state.
+
+        Raises:
+            StoreError: when it fails, or still restarts when the time is over; the message holds the cause.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            job = self.ask(f"/jobs/{job_id}")
+            if job["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in job["vertices"]):
+                return "RUNNING"
+            if job["state"] in TERMINAL or time.monotonic() > deadline:
+                raise StoreError(
+                    f"the job is {job['state']}, not RUNNING: {self.cause(job_id) or 'no cause is given'}",
+                    where=f"{self.url} job {job_id}",
+                    mend=_mend(job),
+                )
+            time.sleep(POLL_S)
+
+    def cause(self, job_id: str) -> str | None:
+        """The innermost cause of the job's newest failure, in one line."""
+        history = self.ask(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {}).get("entries", [])
+        return root_cause(history[0]["stacktrace"]) if history else None
+
+    def checkpoint(self, job_id: str) -> str | None:
+        """Where the newest completed checkpoint or savepoint of a job is, for jobs that the cluster remembers."""
+        latest = self.ask(f"/jobs/{job_id}/checkpoints")["latest"]
+        newest = [latest[kind] for kind in ("completed", "savepoint") if latest.get(kind)]
+        newest.sort(key=lambda one: one["id"])
+        return newest[-1]["external_path"] if newest else None
+
+    def cancel(self, job_id: str, timeout_s: float) -> None:
+        """End the job at once; its newest checkpoint stays."""
+        self.ask(f"/jobs/{job_id}?mode=cancel", method="PATCH")
+        _until(lambda: self.ask(f"/jobs/{job_id}")["state"] in TERMINAL, timeout_s, f"job {job_id} to end")
+
+    def savepoint(self, job_id: str, timeout_s: float, *, stop: bool, target: str | None = None) -> str:
+        """Make a savepoint, with ``stop`` as the job's last act; returns its path."""
+        body: dict[str, Any] = {"drain": False} if stop else {"cancel-job": False}
+        if target:
+            body["targetDirectory" if stop else "target-directory"] = target
+        trigger = self.ask(f"/jobs/{job_id}/{'stop' if stop else 'savepoints'}", body)["request-id"]
+        path = f"/jobs/{job_id}/savepoints/{trigger}"
+        answer: dict[str, Any] = {}
+
+        def done() -> bool:
+            answer.update(self.ask(path))
+            return answer["status"]["id"] == "COMPLETED"
+
+        _until(done, timeout_s, "the savepoint")
+        failure = answer["operation"].get("failure-cause")
+        if failure:
+            said = root_cause(failure["stack-trace"])
+            raise StoreError(f"the savepoint failed: {said}", where=f"{self.url}{path}", mend="The job was left as is.")
+        return answer["operation"]["location"]
+
+    def metrics(self, job_id: str, vertex_id: str, names: set[str]) -> dict[str, dict[str, float]]:
+        """Of the vertex's operators' metrics those called ``names``, each with min, max, avg and sum over subtasks."""
+        path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
+        ids = [one["id"] for one in self.ask(path) if one["id"].rpartition(".")[2] in names]
+        if not ids:
+            return {}
+        values = self.ask(f"{path}?get={quote(','.join(ids))}")
+        return {one["id"].rpartition(".")[2]: one for one in values}
+
+
+def root_cause(stack_trace: str) -> str:
+    """The last ``Caused by:`` of a Java stack trace, or else its first line, without package and final full stop."""
+    causes = [line for line in stack_trace.splitlines() if line.startswith("Caused by: ")]
+    line = causes[-1].removeprefix("Caused by: ") if causes else stack_trace.partition("\n")[0]
+    return re.sub(r"^(?:\w+\.)+(?=\w+)", "", line.strip()).rstrip(".")
+
+
+def _first_error(said: str) -> str:
+    try:
+        return root_cause("\n".join(json.loads(said)["errors"]).strip())
+    except (ValueError, KeyError, TypeError):
+        return said[:200] or "no word why"
+
+
+def _mend(job: dict[str, Any]) -> str:
+    if job["state"] in TERMINAL:
+        return "Mend the cause and deploy again."
+    return "It goes on trying; `./beforehand stream status` shows when it runs, `stream stop` ends it."
+
+
+def _until(done: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise StoreError(f"waited {timeout_s:g} s for {what}", mend="Look at the job in Flink's own page.")
+        time.sleep(POLL_S)

@@ -1,0 +1,73 @@
+"""Where a new deployment takes its state from, so that an upgrade never silently starts without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from schemas.errors import StoreError
+from schemas.locations import state_dir
+from streaming.flink import Flink
+from streaming.sql import JOB_NAME
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """What this state folder knows of the newest deployment: ``stream/deployment.json``."""
+
+    job_id: str
+    stopped_at: str | None = None  # the savepoint or checkpoint that a stop left
+
+
+def remember(deployment: Deployment) -> None:
+    """Write it down, all or nothing."""
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(deployment))
+    partial.replace(path)
+
+
+def recall() -> Deployment | None:
+    """The newest deployment from this state folder."""
+    try:
+        return msgspec.json.decode(_path().read_bytes(), type=Deployment)
+    except FileNotFoundError:
+        return None
+
+
+def choose(flink: Flink, *, named: str | None, fresh: bool) -> str | None:
+    """The savepoint or checkpoint to start from: the named one, else what the last job left; None starts anew.
+
+    Raises:
+        StoreError: when there was a job and what it left cannot be found.
+    """
+    if named or fresh:
+        return named
+    last = recall()
+    if last and last.stopped_at:
+        return last.stopped_at
+    known = flink.jobs(JOB_NAME)
+    if known and (not last or any(job.job_id == last.job_id for job in known)):
+        return flink.checkpoint(known[0].job_id)
+    return _left_on_disk(flink, last.job_id) if last else None
+
+
+def _left_on_disk(flink: Flink, job_id: str) -> str | None:
+    """The newest complete checkpoint of a job that the cluster has forgotten: it was restarted since."""
+    folder = flink.settings().get("execution.checkpointing.dir", "")
+    place = urlsplit(folder)
+    if place.scheme not in ("", "file") or not folder:
+        raise StoreError(
+            f"the cluster has forgotten job {job_id}, so its newest checkpoint is not known",
+            where=folder or "execution.checkpointing.dir",
+            mend="Name it with --from PATH, or start without state with --fresh.",
+        )
+    complete = Path(place.path, job_id).glob("chk-*/_metadata")
+    newest = max(complete, key=lambda path: int(path.parent.name.removeprefix("chk-")), default=None)
+    return newest.parent.as_uri() if newest else None
+
+
+def _path() -> Path:
+    return state_dir() / "stream" / "deployment.json"

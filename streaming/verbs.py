@@ -1,0 +1,150 @@
+"""``stream deploy | status | savepoint | stop | sql``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.cli import Result, say, step, verb
+from schemas.errors import BeforehandError
+from schemas.locations import address
+from schemas.plan import Plan, load_plan
+from streaming import resume, sql
+from streaming.flink import Flink, Job
+from streaming.report import lines, report
+
+WAIT_S = 120.0
+
+
+def add_verbs(verbs: Any) -> None:
+    """Add ``stream`` with its verbs."""
+    stream = verbs.add_parser("stream", help="the job that keeps the users' windows", description=__doc__)
+    subs = stream.add_subparsers(dest="subverb", required=True, metavar="VERB")
+
+    sub = verb(subs, "deploy", deploy, "submit the windows job and wait until it runs", "stream deploy")
+    _cluster(sub)
+    _plan(sub)
+    sub.add_argument("--kafka", metavar="HOST:PORT", help="the broker; by default $BEFOREHAND_KAFKA")
+    sub.add_argument("--parallelism", type=int, metavar="N", help="by default the cluster's")
+    state = sub.add_mutually_exclusive_group()
+    state.add_argument("--from", dest="named", metavar="PATH", help="start from this savepoint or checkpoint")
+    state.add_argument("--fresh", action="store_true", help="start without the state that the last job left")
+
+    _cluster(verb(subs, "status", status, "the job's state, lag, dead letters and checkpoints", "stream status --json"))
+
+    sub = verb(subs, "savepoint", savepoint, "make a savepoint; the job goes on", "stream savepoint")
+    _cluster(sub)
+    sub.add_argument("--to", metavar="DIR", help="where; by default the cluster's savepoint folder")
+
+    sub = verb(subs, "stop", stop, "stop the job; the next deploy goes on from here", "stream stop --savepoint")
+    _cluster(sub)
+    sub.add_argument("--savepoint", action="store_true", help="with a savepoint, as before an upgrade")
+    sub.add_argument("--to", metavar="DIR", help="where the savepoint goes; by default the cluster's folder")
+
+    sub = verb(subs, "sql", show_sql, "print the job as SQL, as the plan makes it", "stream sql")
+    _plan(sub)
+
+
+def _cluster(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--flink", metavar="URL", help="the cluster's REST address; by default $BEFOREHAND_FLINK")
+
+
+def _plan(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--plan", type=Path, metavar="FILE", help="by default $BEFOREHAND_PLAN or plan.toml")
+    sub.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE")
+
+
+def deploy(args: argparse.Namespace) -> Result:
+    """Nothing is changed when the job runs already."""
+    flink = Flink(args.flink or address("flink"))
+    kafka: str = args.kafka or address("kafka")
+    settings = sql.JobSettings.of(_load(args), kafka, args.parallelism)
+    running = _living(flink)
+    if running:
+        say(f"{running.name} is {running.state} already as {running.job_id}; nothing was changed")
+        return {"job_id": running.job_id, "state": running.state, "changed": False}
+    from streaming import windows  # noqa: PLC0415 - the other verbs need no PyFlink, which takes a second to import
+
+    jars = windows.find_jars()
+    path = resume.choose(flink, named=args.named, fresh=args.fresh)
+    with step("topics") as made:
+        topics = windows.make_topics(windows.start_java(jars), kafka)
+        made(f"made {', '.join(topics)}" if topics else "all there")
+    with step("submit") as made:
+        job_id = windows.submit(settings, flink.url, jars, path)
+        resume.remember(resume.Deployment(job_id))
+        made(f"job {job_id} from {path}" if path else f"job {job_id} from the beginning of the topic")
+    with step("start") as made:
+        state = flink.wait_running(job_id, WAIT_S)
+        made(state)
+    return {"job_id": job_id, "state": state, "changed": True, "resumed_from": path, "topics_made": topics}
+
+
+def status(args: argparse.Namespace) -> Result:
+    """The newest job of the name, running or not."""
+    flink = Flink(args.flink or address("flink"))
+    found = flink.jobs(sql.JOB_NAME)
+    if not found:
+        say("no such job: `./beforehand stream deploy` submits it")
+        return {"job_id": None, "state": "ABSENT"}
+    told = report(flink, _living(flink) or found[0])
+    for line in lines(told):
+        say(line)
+    return msgspec.to_builtins(told)
+
+
+def savepoint(args: argparse.Namespace) -> Result:
+    """The job goes on; ``deploy --from`` starts from it."""
+    flink = Flink(args.flink or address("flink"))
+    job = _needed(flink)
+    with step("savepoint") as made:
+        path = flink.savepoint(job.job_id, WAIT_S, stop=False, target=args.to)
+        made(path)
+    return {"job_id": job.job_id, "savepoint": path}
+
+
+def stop(args: argparse.Namespace) -> Result:
+    """What it leaves is remembered for the next deploy."""
+    flink = Flink(args.flink or address("flink"))
+    job = _living(flink)
+    if job is None:
+        say("the job does not run; nothing was changed")
+        return {"job_id": None, "changed": False}
+    with step("stop") as made:
+        if args.savepoint:
+            path = flink.savepoint(job.job_id, WAIT_S, stop=True, target=args.to)
+        else:
+            flink.cancel(job.job_id, WAIT_S)
+            path = flink.checkpoint(job.job_id)
+        resume.remember(resume.Deployment(job.job_id, path))
+        made(f"state in {path}" if path else "there was no checkpoint yet: nothing is kept")
+    return {"job_id": job.job_id, "changed": True, "state_path": path}
+
+
+def show_sql(args: argparse.Namespace) -> Result:
+    """Needs no cluster."""
+    settings = sql.JobSettings.of(_load(args), "$BEFOREHAND_KAFKA")
+    statements = [*sql.functions(), *sql.tables(settings), *sql.views(settings), *sql.inserts(settings)]
+    configuration = sql.configuration(settings)
+    if not args.json:
+        print("\n".join(f"SET '{key}' = {sql.text(value)};" for key, value in configuration.items()))
+        print("".join(f"\n{sql.dedented(statement)};\n" for statement in statements))
+    return {"statements": [sql.dedented(statement) for statement in statements], "configuration": configuration}
+
+
+def _load(args: argparse.Namespace) -> Plan:
+    return load_plan(args.plan, args.overrides)
+
+
+def _living(flink: Flink) -> Job | None:
+    return next((job for job in flink.jobs(sql.JOB_NAME) if not job.over), None)
+
+
+def _needed(flink: Flink) -> Job:
+    job = _living(flink)
+    if job is None:
+        raise BeforehandError("the windows job does not run", where=flink.url, mend="Run `./beforehand stream deploy`.")
+    return job
