@@ -110,5 +110,5 @@ def stored_rows(rows: NDArray[np.float32]) -> tuple[list[bytes], list[int]]:
     """Rows [B, R, d] as the store holds them (float16, little-endian), and which of the B hold NaN or infinity."""
     with np.errstate(over="ignore"):  # what overflows becomes infinity and is refused
         half = rows.astype("<f2")
-    finite = np.isfinite(half).reshape(len(half), -1).all(axis=1)
+    finite = np.isfinite(half).all(axis=(1, 2))
     return [row.tobytes() for row in half], np.flatnonzero(~finite).tolist()
