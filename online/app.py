@@ -1,0 +1,185 @@
+"""The ASGI application: routes, limits, the API key. No framework: next to a decode it would only cost."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+from urllib.parse import parse_qs, unquote_to_bytes
+
+import msgspec
+
+from online.deadline import Deadline
+from online.http import (
+    JSON,
+    Codec,
+    GoneError,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    answer_codec,
+    body_codec,
+    header,
+    read_body,
+    reply,
+    reply_value,
+)
+from online.metrics import CONTENT_TYPE
+from online.openapi import ErrorBody, document
+from online.service import Recall
+from schemas.api import RecallRequest, RecallResponse
+from schemas.errors import DataError
+from schemas.keys import check_user_id
+
+MAX_BATCH = 256
+EXPLAIN_BUDGET_S = 1.0
+EXPLAIN_K = 10
+USERS, EXPLAIN = b"/v1/users/", b"/explain"
+log = logging.getLogger(__name__)
+
+_one = Codec(RecallRequest)
+_many = Codec(Annotated[list[RecallRequest], msgspec.Meta(max_length=MAX_BATCH)])
+Handler = Callable[[Scope, Receive, Send, Deadline], Awaitable[None]]
+
+
+class App:
+    """``await app(scope, receive, send)``. ``open`` and ``close`` run when the server starts and stops."""
+
+    def __init__(
+        self,
+        recall: Recall,
+        budget_s: float,
+        *,
+        api_key: str | None = None,
+        open_: Callable[[], Awaitable[None]] | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._recall = recall
+        self._budget_s = budget_s
+        self._authorization = f"Bearer {api_key}".encode() if api_key else None
+        self._open, self._close = open_, close
+        self._openapi = msgspec.json.encode(document())
+        self._routes: dict[tuple[str, bytes], Handler] = {
+            ("POST", b"/v1/recall"): self._one,
+            ("POST", b"/v1/recall:batch"): self._batch,
+            ("GET", b"/v1/releases"): self._releases,
+            ("GET", b"/healthz"): self._health,
+            ("GET", b"/readyz"): self._ready,
+            ("GET", b"/metrics"): self._metrics,
+            ("GET", b"/openapi.json"): self._contract,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        deadline = Deadline(self._budget_s)
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        try:
+            await self._route(scope)(scope, receive, send, deadline)
+        except GoneError:
+            return
+        except RefusedError as error:
+            self._recall.metrics.refused(error.status)
+            await reply_value(send, _body(error), answer_codec(scope), error.status)
+        except Exception:  # the edge: one request's fault must not end the process
+            log.exception("a request failed in %s", scope["path"].split("/users/")[0])
+            self._recall.metrics.refused(500)
+            failed = ErrorBody("the service failed", "", "See its log.")
+            await reply_value(send, failed, answer_codec(scope), 500)
+
+    def _route(self, scope: Scope) -> Handler:
+        method, path = scope["method"], scope["raw_path"].split(b"?")[0]
+        if path.startswith(b"/v1/"):
+            self._check_key(scope)
+        if handler := self._routes.get((method, path)):
+            return handler
+        if path.startswith(USERS) and path.endswith(EXPLAIN) and len(path) > len(USERS + EXPLAIN):
+            if method == "GET":
+                return self._explain
+        elif not any(known == path for _, known in self._routes):
+            raise RefusedError(404, "no such path", where=path.decode("latin-1"), mend="See /openapi.json.")
+        raise RefusedError(405, "another method is needed", where=method, mend="See /openapi.json.")
+
+    def _check_key(self, scope: Scope) -> None:
+        given = header(scope, b"authorization")
+        if self._authorization is not None and not hmac.compare_digest(given, self._authorization):
+            raise RefusedError(
+                401, "the API key is missing or wrong", where="authorization", mend="Send Bearer and the key."
+            )
+
+    async def _one(self, scope: Scope, receive: Receive, send: Send, deadline: Deadline) -> None:
+        codec = body_codec(scope)
+        request: RecallRequest = _one.decode(await read_body(scope, receive), codec)
+        await reply_value(send, await self._answer(request, deadline), answer_codec(scope))
+
+    async def _batch(self, scope: Scope, receive: Receive, send: Send, deadline: Deadline) -> None:
+        codec = body_codec(scope)
+        requests: list[RecallRequest] = _many.decode(await read_body(scope, receive), codec)
+        for number, request in enumerate(requests):
+            _check(request, f"[{number}].user_id")
+        answers = await asyncio.gather(*(self._answer(request, deadline.fork()) for request in requests))
+        await reply_value(send, answers, answer_codec(scope))
+
+    async def _answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
+        _check(request, "user_id")
+        if request.budget_ms is not None:
+            deadline.grant(request.budget_ms / 1000)
+        deadline.mark("parse")
+        return await self._recall.answer(request, deadline)
+
+    async def _explain(self, scope: Scope, _receive: Receive, send: Send, deadline: Deadline) -> None:
+        path: bytes = scope["raw_path"].split(b"?")[0]
+        try:
+            user_id = unquote_to_bytes(path[len(USERS) : -len(EXPLAIN)]).decode()
+        except UnicodeDecodeError:
+            raise RefusedError(422, "a user id is UTF-8", where="user_id", mend="Percent-encode it.") from None
+        k = parse_qs(scope["query_string"].decode("latin-1")).get("k", [str(EXPLAIN_K)])[0]
+        try:
+            request = msgspec.convert({"user_id": user_id, "k": k}, RecallRequest, strict=False)
+        except msgspec.ValidationError as error:
+            raise RefusedError(422, str(error), where="user_id or k", mend="See /openapi.json.") from None
+        _check(request, "user_id")
+        deadline.grant(EXPLAIN_BUDGET_S)
+        await reply_value(send, await self._recall.explain(request, deadline), answer_codec(scope))
+
+    async def _releases(self, scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+        await reply_value(send, self._recall.releases.report(), answer_codec(scope))
+
+    async def _health(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+        await reply_value(send, {"alive": True}, JSON)
+
+    async def _ready(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+        report = self._recall.releases.report()
+        ready = report.current is not None
+        await reply_value(send, {"ready": ready, "problems": report.problems}, JSON, 200 if ready else 503)
+
+    async def _metrics(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+        await reply(send, 200, self._recall.metrics.text(), CONTENT_TYPE)
+
+    async def _contract(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+        await reply(send, 200, self._openapi)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        acts = {"startup": self._open, "shutdown": self._close}
+        for phase, act in acts.items():
+            message = await receive()
+            assert message["type"] == f"lifespan.{phase}"
+            if act is not None:
+                await act()
+            await send({"type": f"lifespan.{phase}.complete"})
+
+
+def _check(request: RecallRequest, where: str) -> None:
+    try:
+        check_user_id(request.user_id)
+    except DataError as error:
+        raise RefusedError(422, error.problem, where=where, mend=error.mend) from None
+
+
+def _body(error: RefusedError) -> ErrorBody:
+    return ErrorBody(error.problem, error.where, error.mend)

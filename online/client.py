@@ -1,0 +1,177 @@
+"""The typed client. A call ends by its time limit with an answer or a typed error; it never hangs.
+
+>>> with RecallClient("http://127.0.0.1:8700") as client:          # doctest: +SKIP
+...     client.recall("u1", k=20, budget_ms=30).items[0].item_id
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from schemas.api import Explanation, PromptEmbedding, RecallRequest, RecallResponse
+from schemas.errors import BeforehandError
+
+T = TypeVar("T")
+DEFAULT_BUDGET_MS = 1000.0
+NETWORK_S = 0.25
+"""Given to the network and to a busy client beside the request's own budget."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RecallResponse).decode
+_MSGPACK = {"content-type": "application/msgpack"}
+
+
+class RecallError(BeforehandError):
+    """No answer from the look-up service."""
+
+
+class RecallTimeoutError(RecallError):
+    """It did not come within the client's own time limit."""
+
+
+class RecallUnavailableError(RecallError):
+    """The service can't be reached, or what answered is not the service."""
+
+
+class RecallRefusedError(RecallError):
+    """The service refused the request; ``status`` is its HTTP status."""
+
+    def __init__(self, status: int, problem: str, where: str, mend: str) -> None:
+        super().__init__(problem, where=where, mend=mend)
+        self.status = status
+
+
+class AsyncRecallClient:
+    """For asyncio. Use it with ``async with``; it keeps its connections open.
+
+    Args:
+        base_url: of the service, as ``serve`` prints it.
+        timeout_s: the limit of one call; by default the request's budget plus ``NETWORK_S``.
+        api_key: what the service finds in its ``$BEFOREHAND_API_KEY``.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout_s: float | None = None,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._url = base_url
+        self._timeout_s = timeout_s
+        # No limit of httpx's: they are per read and let a slow drip through. ``_call`` bounds the whole.
+        unlimited = httpx.Timeout(None)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=headers, timeout=unlimited, transport=transport, trust_env=False
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def recall(
+        self,
+        user_id: str,
+        *,
+        k: int = 50,
+        budget_ms: float | None = None,
+        prompt: PromptEmbedding | None = None,
+        exclude: Sequence[str] = (),
+        allow: Sequence[str] = (),
+        context: dict[str, str] | None = None,
+        value: float = 1.0,
+    ) -> RecallResponse:
+        """Ask for items. Fields as in ``RecallRequest``.
+
+        Raises:
+            RecallTimeoutError, RecallUnavailableError, RecallRefusedError.
+        """
+        request = RecallRequest(
+            user_id=user_id,
+            k=k,
+            budget_ms=budget_ms,
+            prompt=prompt,
+            exclude=list(exclude),
+            allow=list(allow),
+            context=context or {},
+            value=value,
+        )
+        limit_s = self._timeout_s or (budget_ms or DEFAULT_BUDGET_MS) / 1000 + NETWORK_S
+        body = await self._call("POST", "/v1/recall", limit_s, content=_encode(request), headers=_MSGPACK)
+        return self._typed(lambda: _decode(body))
+
+    async def explain(self, user_id: str, *, k: int = 10) -> Explanation:
+        """What each rung would answer. Raises as ``recall`` does."""
+        path = f"/v1/users/{quote(user_id, safe='')}/explain"
+        body = await self._call("GET", path, self._timeout_s or 5.0, params={"k": k})
+        return self._typed(lambda: msgspec.json.decode(body, type=Explanation))
+
+    async def _call(self, method: str, path: str, limit_s: float, **arguments: Any) -> bytes:
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await self._http.request(method, path, **arguments)
+        except TimeoutError:
+            raise RecallTimeoutError(
+                f"no answer in {limit_s:.3g} s", where=self._url, mend="Use what the page shows without it."
+            ) from None
+        except (httpx.HTTPError, OSError) as error:
+            raise RecallUnavailableError(
+                f"can't be reached: {error}", where=self._url, mend="Is `./beforehand serve` running?"
+            ) from None
+        if response.status_code >= 400:
+            raise self._refusal(response)
+        return response.content
+
+    def _refusal(self, response: httpx.Response) -> RecallError:
+        msgpack = "msgpack" in response.headers.get("content-type", "")
+        try:
+            body = (msgspec.msgpack if msgpack else msgspec.json).decode(response.content, type=dict[str, str])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return RecallUnavailableError(f"status {response.status_code}", where=self._url)
+        return RecallRefusedError(
+            response.status_code, body.get("error", ""), body.get("where", ""), body.get("mend", "")
+        )
+
+    def _typed(self, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RecallUnavailableError(f"not an answer of the service: {error}", where=self._url) from None
+
+
+class RecallClient:
+    """For threads: the same calls, driven by an event loop of its own so that the limits hold to the millisecond."""
+
+    def __init__(self, base_url: str, *, timeout_s: float | None = None, api_key: str | None = None) -> None:
+        self._portal_context: AbstractContextManager[BlockingPortal] = start_blocking_portal()
+        self._portal = self._portal_context.__enter__()
+        self._client = AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal.call(self._client.__aexit__)
+        self._portal_context.__exit__(kind, error, trace)
+
+    def recall(self, user_id: str, **fields: Any) -> RecallResponse:
+        """As ``AsyncRecallClient.recall``."""
+        return self._portal.call(lambda: self._client.recall(user_id, **fields))
+
+    def explain(self, user_id: str, *, k: int = 10) -> Explanation:
+        """As ``AsyncRecallClient.explain``."""
+        return self._portal.call(lambda: self._client.explain(user_id, k=k))

@@ -1,0 +1,78 @@
+"""An ONNX graph whose large inputs are bound once: a request hands over only its own small arrays."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort  # pyright: ignore[reportMissingTypeStubs]
+
+from schemas.errors import ReleaseError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_ort: Any = ort  # it is typed in parts only
+_ort_state: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+
+
+def _ort_errors() -> tuple[type[Exception], ...]:
+    """onnxruntime raises a dozen exceptions that share no base class of their own."""
+    names: list[Any] = [getattr(_ort_state, name) for name in dir(_ort_state)]
+    own: list[type[Exception]] = [kind for kind in names if isinstance(kind, type) and issubclass(kind, Exception)]
+    return (*own, RuntimeError, ValueError)
+
+
+ORT_ERRORS = _ort_errors()
+
+
+class Stop:
+    """Ends a run from another thread, also one that has not begun yet."""
+
+    def __init__(self) -> None:
+        self.options: Any = _ort.RunOptions()
+        self.called = False
+
+    def __call__(self) -> None:
+        """onnxruntime looks at this between two operators."""
+        self.called = True
+        self.options.terminate = True
+
+
+class Graph:
+    """A session of one thread. Safe to run from several threads at once.
+
+    Args:
+        path: the ONNX file.
+        arrays: inputs that stay the same for every run; they are referred to, not copied.
+
+    Raises:
+        ReleaseError: the file is not a graph, or an array is not an input of it.
+    """
+
+    def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
+        options: Any = _ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 4  # a terminated run is not news
+        try:
+            self._session: Any = _ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+        except ORT_ERRORS as error:
+            raise ReleaseError(f"not a graph that onnxruntime can run: {error}", where=str(path)) from None
+        self.inputs: frozenset[str] = frozenset(i.name for i in self._session.get_inputs())
+        self._outputs: list[str] = [o.name for o in self._session.get_outputs()]
+        if unknown := set(arrays) - self.inputs:
+            raise ReleaseError("the graph does not take these arrays", where=str(path), value=sorted(unknown))
+        self._bound: dict[str, Any] = {name: _value(array) for name, array in arrays.items()}
+
+    def run(self, feed: Mapping[str, Array], stop: Stop | None = None) -> list[Array]:
+        """The outputs, in the graph's order. Raises one of ``ORT_ERRORS``, also when it was stopped."""
+        values = self._bound | {name: _value(array) for name, array in feed.items()}
+        outputs = self._session.run_with_ort_values(self._outputs, values, stop.options if stop else None)
+        return [output.numpy() for output in outputs]
+
+
+def _value(array: Array) -> Any:
+    return _ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))

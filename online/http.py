@@ -1,0 +1,124 @@
+"""HTTP as the service needs it: codecs, sizes, errors. Pure but for reading the body."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from schemas.errors import BeforehandError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+JSON, MSGPACK = b"application/json", b"application/msgpack"
+MAX_BODY_BYTES = 256 * 1024
+BODY_WAIT_S = 5.0
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+
+
+class RefusedError(BeforehandError):
+    """A request that gets an error status, with the body ``{"error", "where", "mend"}``."""
+
+    def __init__(self, status: int, problem: str, *, where: str = "", mend: str = "") -> None:
+        super().__init__(problem, where=where, mend=mend)
+        self.status = status
+
+
+class GoneError(Exception):
+    """The client left before its request was whole."""
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """A header's value, lower-case name, empty when absent."""
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def body_codec(scope: Scope) -> bytes:
+    """The codec of the request's body: JSON unless it says msgpack."""
+    kind = header(scope, b"content-type").split(b";")[0].strip().lower() or JSON
+    if kind not in (JSON, MSGPACK):
+        raise RefusedError(
+            415,
+            "not a media type of this service",
+            where="content-type",
+            mend="Send application/json or application/msgpack.",
+        )
+    if header(scope, b"content-encoding").strip().lower() not in (b"", b"identity"):
+        raise RefusedError(415, "a compressed body", where="content-encoding", mend="Send it as it is.")
+    return kind
+
+
+def answer_codec(scope: Scope) -> bytes:
+    """The codec of the answer: what is accepted, else what was sent, else JSON."""
+    accepted = header(scope, b"accept").lower()
+    for kind in (MSGPACK, JSON):
+        if kind in accepted:
+            return kind
+    return MSGPACK if MSGPACK in header(scope, b"content-type").lower() else JSON
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body. Raises RefusedError when it is too large or too slow, GoneError when the client leaves."""
+    too_large = RefusedError(413, "the body is too large", where="body", mend=f"{MAX_BODY_BYTES // 1024} KB at most.")
+    said = header(scope, b"content-length")
+    if said.isdigit() and int(said) > MAX_BODY_BYTES:
+        raise too_large
+    message = await _next(receive)
+    body = message.get("body", b"")
+    while message.get("more_body", False):
+        message = await _next(receive)
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise too_large
+    if len(body) > MAX_BODY_BYTES:
+        raise too_large
+    return body
+
+
+async def _next(receive: Receive) -> MutableMapping[str, Any]:
+    try:
+        async with asyncio.timeout(BODY_WAIT_S):
+            message = await receive()
+    except TimeoutError:
+        raise RefusedError(408, "the body did not come", where="body", mend="Send it at once.") from None
+    if message["type"] == "http.disconnect":
+        raise GoneError
+    return message
+
+
+class Codec:
+    """Decodes bodies of one type, in both codecs."""
+
+    def __init__(self, kind: Any) -> None:
+        self._json = msgspec.json.Decoder(kind)
+        self._msgpack = msgspec.msgpack.Decoder(kind)
+
+    def decode(self, body: bytes, codec: bytes) -> Any:
+        """The value. Raises RefusedError: 400 when it can't be parsed, 422 when it breaks the contract."""
+        try:
+            return self._json.decode(body) if codec == JSON else self._msgpack.decode(body)
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$")
+            raise RefusedError(422, problem, where=path.strip("`."), mend="See /openapi.json.") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RefusedError(
+                400, f"not valid {codec.decode()}: {error}", where="body", mend="See /openapi.json."
+            ) from None
+
+
+async def reply(send: Send, status: int, body: bytes, kind: bytes = JSON) -> None:
+    """A whole answer."""
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def reply_value(send: Send, value: object, codec: bytes, status: int = 200) -> None:
+    """``value`` in the client's codec."""
+    await reply(send, status, _json.encode(value) if codec == JSON else _msgpack.encode(value), codec)

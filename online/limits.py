@@ -1,0 +1,51 @@
+"""What a request excludes and allows, as numbers of one release; it holds on every rung."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from online.graph import Array
+from online.release import Release
+from schemas.api import RecallRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``exclude`` int64 [1, X] item numbers and ``allow`` int64 [1, A] category numbers, -1 padding.
+
+    ``nothing``: categories were named and this release has none of them. It is not "all", which an ``allow``
+    of padding alone would mean to the decoder.
+    """
+
+    exclude: Array
+    allow: Array
+    nothing: bool
+
+    def pick(self, release: Release, items: Array, scores: Array, k: int) -> tuple[Array, Array]:
+        """The first ``k`` of a list that may be returned, in the list's order."""
+        may = (items >= 0) & (items < release.model.num_items) & np.isfinite(scores)
+        items, scores = items[may].astype(np.int64), scores[may]
+        may = ~np.isin(items, self.exclude)
+        if (self.allow >= 0).any():
+            may &= np.isin(release.arrays["item_category"][items], self.allow)
+        return items[may][:k], scores[may][:k]
+
+
+def limits_of(request: RecallRequest, release: Release) -> Limits:
+    """Unknown items and categories can't be returned anyway: they are left out."""
+    exclude = [release.item_numbers[i] for i in request.exclude if i in release.item_numbers]
+    allow = [release.category_numbers[c] for c in request.allow if c in release.category_numbers]
+    return Limits(_padded(exclude), _padded(allow), bool(request.allow) and not allow)
+
+
+def _padded(numbers: Sequence[int]) -> Array:
+    """Few distinct lengths, so that onnxruntime plans its memory for few shapes."""
+    length = 1
+    while length < len(numbers):
+        length *= 4
+    padded = np.full((1, length), -1, np.int64)
+    padded[0, : len(numbers)] = numbers
+    return padded

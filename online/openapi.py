@@ -1,0 +1,82 @@
+"""The OpenAPI document, made from the contracts themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from online.releases import ReleaseReport
+from schemas.api import Explanation, RecallRequest, RecallResponse
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What comes with every status of 400 and above."""
+
+    error: str
+    where: str
+    mend: str
+
+
+ERRORS = {
+    "400": "The body can't be parsed.",
+    "401": "The API key is missing or wrong.",
+    "413": "The body is too large.",
+    "415": "Another media type than JSON and msgpack.",
+    "422": "The body breaks the contract; `where` names the field.",
+}
+
+
+def document() -> dict[str, Any]:
+    """OpenAPI 3.1."""
+    kinds = (RecallRequest, RecallResponse, Explanation, ReleaseReport, ErrorBody)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    request, response, explanation, releases, error = schemas
+    errors = {status: {"description": why, "content": _content(error)} for status, why in ERRORS.items()}
+    user = {
+        "name": "id",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+        "description": "percent-encoded",
+    }
+    size = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Beforehand look-up service", "version": "1"},
+        "paths": {
+            "/v1/recall": {"post": _act("Items for one user.", response, errors, body=request)},
+            "/v1/recall:batch": {
+                "post": _act("Up to 256 users; each has its own budget.", _list(response), errors, body=_list(request))
+            },
+            "/v1/users/{id}/explain": {
+                "get": _act("What every rung would answer.", explanation, errors, parameters=[user, size])
+            },
+            "/v1/releases": {"get": _act("What is loaded, and what is not and why.", releases, {})},
+        },
+        "components": {"schemas": components},
+    }
+
+
+def _list(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item, "maxItems": 256}
+
+
+def _act(
+    summary: str,
+    result: dict[str, Any],
+    errors: dict[str, Any],
+    body: dict[str, Any] | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    act: dict[str, Any] = {
+        "summary": summary,
+        "responses": {"200": {"description": "An answer.", "content": _content(result)}, **errors},
+    }
+    if body is not None:
+        act["requestBody"] = {"required": True, "content": _content(body)}
+    return act | ({"parameters": parameters} if parameters else {})
+
+
+def _content(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}, "application/msgpack": {"schema": schema}}

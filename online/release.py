@@ -1,0 +1,209 @@
+"""A release as the look-up service uses it: verified, memory-mapped, warm."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import onnxruntime as ort  # pyright: ignore[reportMissingTypeStubs]
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from online.encoders import intent_feed, prompt_feed
+from online.graph import ORT_ERRORS, Array, Graph
+from schemas.api import Item
+from schemas.errors import ReleaseError
+from schemas.graphs import DECODER, INTENT_ENCODER, OTHER_ARRAYS, PROMPT_ENCODER, decoder_arrays
+from schemas.release import (
+    ARRAYS,
+    CATALOGUE,
+    MANIFEST,
+    PROFILES,
+    UNKNOWN_BUCKET,
+    Catalogue,
+    Manifest,
+    Model,
+    Profiles,
+    read_manifest,
+    verify_files,
+)
+
+T = TypeVar("T")
+WARM_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """Everything here comes from one directory; no answer mixes two of these.
+
+    ``usual_s`` is what one run of each graph took when the release was loaded, on one thread.
+    """
+
+    id: str
+    folder: Path
+    made_at: int  # ms
+    model: Model
+    catalogue: Catalogue
+    profiles: Profiles
+    arrays: dict[str, Array]
+    decoder: Graph
+    item_numbers: dict[str, int]
+    category_numbers: dict[str, int]
+    bucket_numbers: dict[str, int]
+    usual_s: dict[str, float]
+
+    def items(self, numbers: Array, scores: Array) -> list[Item]:
+        """The answer's items, in the order given."""
+        ids = self.catalogue.item_ids
+        which: list[int] = numbers.tolist()
+        codes: list[list[int]] = self.arrays["item_codes"][numbers].tolist()
+        return [Item(ids[n], c, s) for n, c, s in zip(which, codes, scores.tolist(), strict=True)]
+
+    def decoder_feed(
+        self, intent: Array, prompt: Array, near: tuple[Array, Array], limits: tuple[Array, Array]
+    ) -> dict[str, Array]:
+        """The decoder's own inputs of one request, shapes as in ``schemas.graphs`` with B = 1."""
+        return {
+            "intent": intent,
+            "prompt": prompt,
+            "neighbour_item": near[0],
+            "neighbour_score": near[1],
+            "exclude": limits[0],
+            "allow": limits[1],
+        }
+
+
+def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> Release:
+    """Read, verify, map and warm a release.
+
+    Raises:
+        ReleaseError: it is missing, damaged, unsigned, not the one that was asked for, or does not run.
+    """
+    manifest = read_manifest(folder, key)
+    if release_id not in (None, manifest.id):
+        raise ReleaseError("another release is there", where=str(folder), value=manifest.id)
+    verify_files(folder, manifest)
+    _check_runtime(manifest, folder)
+    model = manifest.content.model
+    names = decoder_arrays(model.levels)
+    arrays = {name: _array(folder, manifest, name) for name in (*names, *OTHER_ARRAYS)}
+    _check_shapes(arrays, model, folder)
+    catalogue = _table(folder, manifest, CATALOGUE, Catalogue)
+    profiles = _table(folder, manifest, PROFILES, Profiles)
+    if len(catalogue.item_ids) != model.num_items or len(profiles.buckets) != model.num_buckets:
+        raise ReleaseError("catalogue or profiles have another size than the model", where=str(folder))
+    weights = np.asarray(model.weights, np.float32)
+    decoder = Graph(_path(folder, manifest, DECODER), {**{n: arrays[n] for n in names}, "weights": weights})
+    release = Release(
+        id=manifest.id,
+        folder=folder,
+        made_at=manifest.made_at,
+        model=model,
+        catalogue=catalogue,
+        profiles=profiles,
+        arrays=arrays,
+        decoder=decoder,
+        item_numbers=_numbers(catalogue.item_ids),
+        category_numbers=_numbers(catalogue.categories),
+        bucket_numbers=_numbers(profiles.buckets),
+        usual_s={},
+    )
+    try:
+        release.usual_s.update(_warm(release, manifest))
+    except ORT_ERRORS as error:
+        raise ReleaseError(f"a graph does not run: {error}", where=str(folder)) from None
+    return release
+
+
+def load_encoders(release: Release, manifest: Manifest) -> tuple[Graph, Graph]:
+    """The intent and the prompt encoder; they are not kept, for they run in other tiers."""
+    item_in = {"item_in": _array(release.folder, manifest, "item_in")}
+    intent = Graph(_path(release.folder, manifest, INTENT_ENCODER), item_in)
+    return intent, Graph(_path(release.folder, manifest, PROMPT_ENCODER), {})
+
+
+def _warm(release: Release, manifest: Manifest) -> dict[str, float]:
+    model, arrays = release.model, release.arrays
+    near = (np.full((1, model.neighbours), -1, np.int64), np.zeros((1, model.neighbours), np.float32))
+    none = np.full((1, 1), -1, np.int64)
+    rows = (arrays["intent_defaults"][:1], arrays["prompt_defaults"][:1])
+    feed = release.decoder_feed(*rows, near, (none, none))
+    items, scores = release.decoder.run(feed)[:2]
+    if not np.isfinite(scores[items >= 0]).all() or not (items >= 0).any():
+        raise ReleaseError("the decoder answers nothing finite for everybody", where=str(release.folder / DECODER))
+    intent, prompt = load_encoders(release, manifest)
+    window = [number % model.num_items for number in range(model.window)]
+    long = intent_feed(model, window, [1] * model.window, [0] * model.window)
+    local = prompt_feed(model, arrays["item_codes"], UNKNOWN_BUCKET, 0, [(n, 1, 0) for n in window])
+    return {
+        "decode": _usual(lambda: release.decoder.run(feed)),
+        "intent_state": _usual(lambda: intent.run(long)),
+        "prompt_embedding": _usual(lambda: prompt.run(local)),
+    }
+
+
+def _numbers(names: Sequence[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
+
+
+def _usual(run: Callable[[], Sequence[Array]]) -> float:
+    run()
+    took: list[float] = []
+    for _ in range(WARM_RUNS):
+        begun = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - begun)
+    return statistics.median(took)
+
+
+def _path(folder: Path, manifest: Manifest, name: str) -> Path:
+    if name not in manifest.content.files:
+        raise ReleaseError("the manifest does not list a file that is needed", where=str(folder / MANIFEST), value=name)
+    return folder / name
+
+
+def _array(folder: Path, manifest: Manifest, name: str) -> Array:
+    path = _path(folder, manifest, f"{ARRAYS}/{name}.npy")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"not an array: {error}", where=str(path)) from None
+
+
+def _table(folder: Path, manifest: Manifest, name: str, kind: type[T]) -> T:
+    path = _path(folder, manifest, name)
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise ReleaseError(f"damaged: {error}", where=str(path), mend="Publish the release again.") from None
+
+
+def _check_shapes(arrays: dict[str, Array], model: Model, folder: Path) -> None:
+    shapes = {
+        "item_codes": (model.num_items, model.levels),
+        "item_category": (model.num_items,),
+        "intent_defaults": (model.num_buckets, model.state_rows, model.width),
+        "prompt_defaults": (model.num_buckets, model.prompt_rows, model.width),
+        "cohort_items": (model.num_buckets, *arrays["cohort_scores"].shape[1:]),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            where = str(folder / ARRAYS / f"{name}.npy")
+            raise ReleaseError(f"the shape should be {shape}", where=where, value=arrays[name].shape)
+
+
+def _check_runtime(manifest: Manifest, folder: Path) -> None:
+    needed = manifest.content.minimum_runtimes.get("onnxruntime", "0")
+    have: str = ort.__version__
+    if _version(have) < _version(needed):
+        mend = f"Upgrade onnxruntime to {needed}."
+        raise ReleaseError("it needs a newer onnxruntime", where=str(folder / MANIFEST), value=have, mend=mend)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())

@@ -1,0 +1,149 @@
+"""``serve``: the service as one process: socket, address file, start, graceful end."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from online.app import App
+from online.releases import Releases
+from online.service import Recall
+from online.store import Store
+from schemas.cli import Result, say, step
+from schemas.errors import BeforehandError, StoreError
+from schemas.locations import address, state_dir
+from schemas.plan import Plan, load_plan
+
+API_KEY = "BEFOREHAND_API_KEY"
+KEEP_ALIVE_S = 75
+GRACE_S = 5
+
+
+def serve(args: argparse.Namespace) -> Result:
+    """The verb. Returns when the process is told to end."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    api_key = os.environ.get(API_KEY) or None
+    check_host(args.host, api_key)
+    plan = load_plan()
+    url = args.redis or address("redis")
+    listener = listen(args.host, args.port)
+    releases = Releases()
+    with step("release") as made:
+        releases.tick()
+        report = releases.report()
+        made(report.current or f"none serves: {'; '.join(report.problems.values()) or 'none is promoted yet'}")
+    host, port = listener.getsockname()[:2]
+    where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    app = build(plan, url, releases, api_key, _announcement(where, args.ready_file))
+    say(f"the look-up service answers at {where}")
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+    return {"url": where, "stopped": True}
+
+
+def build(
+    plan: Plan, redis_url: str, releases: Releases, api_key: str | None = None, announcement: Announcement | None = None
+) -> App:
+    """Wire the parts. ``releases`` has had its first look at the registry."""
+    online = plan.online
+    store = Store(redis_url, timeout_s=float(online.store_timeout), cache_bytes=int(online.cache_bytes))
+    recall = Recall(plan, store, releases)
+    metrics = recall.metrics
+    metrics.queue.set_function(lambda: recall.decoder.in_flight)
+    metrics.cache_bytes.set_function(lambda: store.cache.num_bytes)
+    metrics.circuit_open.set_function(lambda: store.breaker.open)
+
+    async def start() -> None:
+        await store.start()
+        releases.start()
+        if announcement is not None:
+            announcement.make()
+
+    async def stop() -> None:
+        if announcement is not None:
+            announcement.withdraw()
+        releases.stop()
+        await store.close()
+        recall.decoder.close()
+
+    return App(recall, float(online.budget), api_key=api_key, open_=start, close=stop)
+
+
+class Announcement:
+    """Files that tell others where the service is; each holds ``{"url", "pid"}``."""
+
+    def __init__(self, url: str, files: list[Path]) -> None:
+        self._record = {"url": url, "pid": os.getpid()}
+        self._files = files
+
+    def make(self) -> None:
+        """Write them, each whole at once."""
+        for file in self._files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_name(f"{file.name}.{os.getpid()}")
+            part.write_text(json.dumps(self._record))
+            part.replace(file)
+
+    def withdraw(self) -> None:
+        """Delete those that still name this process."""
+        for file in self._files:
+            if file.exists() and json.loads(file.read_text()) == self._record:
+                file.unlink()
+
+
+def _announcement(url: str, ready_file: Path | None) -> Announcement:
+    return Announcement(url, [state_dir() / "run" / "online" / "address.json", *([ready_file] if ready_file else [])])
+
+
+def check_host(host: str, api_key: str | None) -> None:
+    """Only the loopback is served without a key. Raises BeforehandError."""
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise BeforehandError(
+            "not an address to listen on", where="--host", value=host, mend="As in 127.0.0.1."
+        ) from None
+    if not loopback and not api_key:
+        raise BeforehandError(
+            "others could reach it without a key",
+            where="--host",
+            value=host,
+            mend=f"Set {API_KEY}, or listen on 127.0.0.1.",
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket: whoever reads the address can connect, even before the loop runs. Port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StoreError(
+            f"can't listen: {error.strerror}", where="--port", value=port, mend="Choose another, or 0 for a free one."
+        ) from None
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener

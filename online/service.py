@@ -1,0 +1,198 @@
+"""One request, from the look-up to the answer. Read ``Recall.answer`` top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from online import ladder
+from online.case import CANDIDATES, PROMPT, STATE, USED, Case, open_case
+from online.deadline import Deadline
+from online.decoder import Decoder
+from online.metrics import Metrics
+from online.releases import Loaded, Releases
+from online.store import Found
+from schemas.api import AssetReport, Explanation, Item, Ledger, RecallRequest, RecallResponse, RungAnswer
+from schemas.names import Reason, Rung, State
+from schemas.plan import Plan
+
+
+class Finder(Protocol):
+    """What the service needs of a store."""
+
+    async def find(self, user_id: str, deadline: Deadline) -> Found:
+        """The user's stored values, or why there are none; never raises for what the store does."""
+        ...
+
+
+def wall_ms() -> int:
+    """Now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one rung gave."""
+
+    reason: Reason
+    items: list[Item]
+
+
+class Recall:
+    """The service without HTTP. ``answer`` and ``explain`` never raise for data reasons."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Finder,
+        releases: Releases,
+        *,
+        metrics: Metrics | None = None,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._ladder = plan.online.ladder
+        self._rules = {name: asset.freshness for name, asset in plan.assets.items()}
+        self._store = store
+        self._now_ms = now_ms
+        self._usual = {rung: ladder.Usual() for rung in Rung}
+        self.slack_s = float(plan.online.slack)
+        self.releases = releases
+        self.decoder = Decoder(plan.online.workers)
+        self.metrics = metrics or Metrics()
+        self._usual[Rung.GENERATE] = self.decoder.usual
+
+    async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
+        """The best answer that the deadline allows."""
+        found = await self._store.find(request.user_id, deadline)
+        case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
+        deadline.mark("store")
+        if case is None:
+            return self._nothing_loaded(request, deadline)
+        self.releases.used(case.release)
+        order, skipped = self._choose(case, deadline.remaining())
+        for rung in order:
+            attempt = await self._attempt(rung, case, deadline)
+            if attempt.reason is Reason.OK:
+                return self._respond(case, rung, attempt.items, skipped, deadline)
+            skipped[rung] = attempt.reason
+        return self._respond(case, Rung.NONE, [], skipped, deadline)
+
+    async def explain(self, request: RecallRequest, deadline: Deadline) -> Explanation:
+        """The same look-up and the same rungs, each of them tried."""
+        found = await self._store.find(request.user_id, deadline)
+        case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
+        if case is None:
+            return Explanation(
+                user_id=request.user_id,
+                release="",
+                assets={},
+                bucket="",
+                window=[],
+                watermark=None,
+                rungs=[],
+                titles={},
+            )
+        rungs: list[RungAnswer] = []
+        for rung, reason in self._ready(case, deadline.remaining()).items():
+            begun = deadline.elapsed()
+            attempt = await self._attempt(rung, case, deadline) if reason is Reason.OK else Attempt(reason, [])
+            rungs.append(RungAnswer(rung, attempt.reason, attempt.items, (deadline.elapsed() - begun) * 1000))
+        return self._explanation(case, rungs)
+
+    def _loaded(self) -> Loaded:
+        loaded = self.releases.loaded
+        if loaded.current is not None and not self.decoder.usual.s:
+            self.decoder.usual.s = loaded.current.usual_s["decode"]
+        return loaded
+
+    def _ready(self, case: Case, remaining_s: float) -> dict[Rung, Reason]:
+        ready = case.readiness(self.decoder.room(remaining_s))
+        return {rung: ready[rung] for rung in self._ladder}
+
+    def _choose(self, case: Case, remaining_s: float) -> tuple[list[Rung], dict[Rung, Reason]]:
+        usual_s = {rung: usual.s for rung, usual in self._usual.items()}
+        order, skipped = ladder.choose(self._ladder, self._ready(case, remaining_s), usual_s, remaining_s)
+        for rung, reason in skipped.items():
+            if reason is Reason.NO_TIME:
+                self._usual[rung].skipped()
+        return order, skipped
+
+    async def _attempt(self, rung: Rung, case: Case, deadline: Deadline) -> Attempt:
+        if rung is Rung.GENERATE:
+            decoded = await self.decoder.decode(case.release, case.feed(), deadline)
+            deadline.mark("decode")
+            deadline.split("decode", "queue", decoded.queue_s)
+            if decoded.reason is not Reason.OK:
+                return Attempt(decoded.reason, [])
+            items, scores = decoded.items[: case.k], decoded.scores[: case.k]
+        else:
+            items, scores = case.limits.pick(case.release, *case.listed(rung), case.k)
+        if not len(items):
+            return Attempt(Reason.NOTHING_ALLOWED, [])
+        return Attempt(Reason.OK, case.release.items(items, scores))
+
+    def _respond(
+        self, case: Case, rung: Rung, items: list[Item], skipped: dict[Rung, Reason], deadline: Deadline
+    ) -> RecallResponse:
+        response = RecallResponse(
+            user_id=case.request.user_id,
+            items=items,
+            rung=rung,
+            release=case.release.id,
+            assets=case.assets,
+            skipped={str(name): reason for name, reason in skipped.items()},
+            ledger=_ledger(deadline, _saved_ms(case, rung)),
+        )
+        self.metrics.answered(response, deadline, self.slack_s)
+        return response
+
+    def _nothing_loaded(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
+        response = RecallResponse(
+            user_id=request.user_id,
+            items=[],
+            rung=Rung.NONE,
+            release="",
+            assets={name: AssetReport(State.UNAVAILABLE, Reason.NOT_LOADED) for name in (STATE, PROMPT, CANDIDATES)},
+            skipped={str(rung): Reason.NOT_LOADED for rung in self._ladder},
+            ledger=_ledger(deadline, {}),
+        )
+        self.metrics.answered(response, deadline, self.slack_s)
+        return response
+
+    def _explanation(self, case: Case, rungs: list[RungAnswer]) -> Explanation:
+        catalogue = case.release.catalogue
+        numbers = case.state.items if case.state else []
+        window = [catalogue.item_ids[n] for n in numbers if 0 <= n < len(catalogue.item_ids)]
+        named = {*window, *(item.item_id for rung in rungs for item in rung.items)}
+        return Explanation(
+            user_id=case.request.user_id,
+            release=case.release.id,
+            assets=case.assets,
+            bucket=case.release.profiles.buckets[case.bucket],
+            window=window,
+            watermark=case.state.watermark if case.state else None,
+            rungs=rungs,
+            titles={item_id: catalogue.titles[case.release.item_numbers[item_id]] for item_id in named},
+        )
+
+
+def _ledger(deadline: Deadline, saved_ms: dict[str, float]) -> Ledger:
+    deadline.mark("build")
+    total_s = deadline.elapsed()
+    return Ledger(
+        total_ms=total_s * 1000,
+        budget_ms=deadline.budget_s * 1000,
+        left_ms=(deadline.budget_s - total_s) * 1000,
+        stages_ms={name: seconds * 1000 for name, seconds in deadline.stages_s.items()},
+        saved_ms=saved_ms,
+    )
+
+
+def _saved_ms(case: Case, rung: Rung) -> dict[str, float]:
+    """Only what this answer really used: a list saves nothing of the encoders' work."""
+    if rung is not Rung.GENERATE:
+        return {}
+    usual_s = case.release.usual_s
+    return {name: usual_s[name] * 1000 for name in (STATE, PROMPT) if case.assets[name].state in USED}

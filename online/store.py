@@ -1,0 +1,96 @@
+"""What Redis holds for a user: one MGET, inside the deadline, behind a cache and a circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import hiredis
+
+from online.breaker import Breaker
+from online.cache import Cache, Pair
+from online.deadline import Clock, Deadline
+from online.invalidation import Listener
+from online.link import Address, Pool
+from schemas.keys import candidates_key, state_key
+from schemas.names import Reason, State
+
+CONNECTIONS = 16
+FAIR_WAIT_S = 0.010
+"""A store that was given this long and did not answer counts as failing; less says nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The stored values, not yet judged. ``fault`` says why the store could not be asked, if it could not."""
+
+    pair: Pair | None
+    fault: tuple[State, Reason] | None = None
+    cached: bool = False
+
+
+class Store:
+    """Looks users up. It never raises for what Redis does or does not do."""
+
+    def __init__(self, url: str, *, timeout_s: float, cache_bytes: int, clock: Clock = time.monotonic) -> None:
+        address = Address(url)
+        self.cache = Cache(cache_bytes, clock)
+        self.breaker = Breaker(clock)
+        self.pool = Pool(address, CONNECTIONS)
+        self._listener = Listener(address, self.cache, clock)
+        self._timeout_s = timeout_s
+        self._listening: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start to listen for changes; without it the cache is never used."""
+        self._listening = asyncio.create_task(self._listener.run())
+
+    async def close(self) -> None:
+        """Stop listening, close the idle connections."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        self.pool.close()
+
+    async def find(self, user_id: str, deadline: Deadline) -> Found:
+        """The user's values. ``user_id`` must have passed ``check_user_id``."""
+        if pair := self.cache.fresh(user_id):
+            return Found(pair, cached=True)
+        if not self.breaker.allows():
+            return self._without(user_id, State.UNAVAILABLE, Reason.CIRCUIT_OPEN)
+        pair = None
+        self.cache.begin_read(user_id)
+        try:
+            pair = await self._read(user_id, min(self._timeout_s, deadline.remaining()))
+        except TimeoutError:
+            return self._without(user_id, State.TIMED_OUT, Reason.STORE_TIMEOUT)
+        except (OSError, hiredis.HiredisError):
+            self.breaker.failed()
+            return self._without(user_id, State.UNAVAILABLE, Reason.STORE_DOWN)
+        finally:
+            self.breaker.undecided()
+            self.cache.end_read(user_id, pair)
+        return Found(pair)
+
+    async def _read(self, user_id: str, wait_s: float) -> Pair:
+        if wait_s <= 0:
+            raise TimeoutError  # asking now would only cost a connection
+        try:
+            # The wait covers a free connection, the connect and the reply.
+            async with asyncio.timeout(wait_s), self.pool.connection() as link:
+                reply = await link.ask("MGET", state_key(user_id), candidates_key(user_id))
+        except TimeoutError:
+            if wait_s >= min(FAIR_WAIT_S, self._timeout_s):
+                self.breaker.failed()
+            raise
+        values = cast("list[bytes | None]", reply) if isinstance(reply, list) else []
+        if len(values) != 2:
+            raise ConnectionError("a reply of another shape")
+        self.breaker.succeeded()
+        state, candidates = values
+        return Pair(state, candidates)
+
+    def _without(self, user_id: str, state: State, reason: Reason) -> Found:
+        return Found(self.cache.last_resort(user_id), (state, reason), cached=True)
