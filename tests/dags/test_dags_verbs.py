@@ -1,0 +1,65 @@
+"""The verbs as a person types them, through the launcher where the room's own work is cheap."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def dags(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dags", "dags", *words],
+        cwd=CHECKOUT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_list() -> None:
+    done = dags("list", "--json")
+    assert json.loads(done.stdout) == {"dags": [{"id": "precompute", "schedule": "0 3 * * *", "num_tasks": 9}]}
+
+
+def test_show_as_json_follows_the_plan() -> None:
+    shown = json.loads(dags("show", "--json", "--set", 'assets.generator.budget="7m"').stdout)
+    tasks = {task["id"]: task for task in shown["tasks"]}
+    assert tasks["train"] == {"id": "train", "group": "generator", "after": ["semantic_index"], "limit_s": 420.0}
+    assert shown["schedule"] == "0 3 * * *"
+
+
+def test_show_as_a_tree_names_tasks_limits_and_commands() -> None:
+    text = " ".join(dags("show", COLUMNS="200").stderr.split())
+    assert "generator · after semantic_index · limit of each task 2 h · fresh for 8 d" in text
+    assert "./beforehand build train --data journey" in text
+    assert text.index("encode") < text.index("lists") < text.index("promote")
+
+
+def test_show_refuses_an_unknown_setting() -> None:
+    done = dags("show", "--set", "model.epoch=1", "--json")
+    assert done.returncode == 2
+    assert "model.epoch" in json.loads(done.stdout)["where"]
+
+
+@pytest.mark.parametrize("words", [("list",), ("show",), ("test",)])
+def test_help_has_an_example(words: tuple[str, ...]) -> None:
+    done = dags(*words, "--help")
+    assert done.returncode == 0
+    assert f"./beforehand dags {words[0]}" in done.stdout
+
+
+def test_a_refused_trial_leaves_no_airflow_behind(fake_root: Any, tmp_path: Path) -> None:
+    done = dags("test", "--data", "../x", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["where"] == "--data"
+    assert list((tmp_path / "state" / "run" / "airflow").iterdir()) == []
+    assert fake_root.calls() == []
