@@ -32,7 +32,7 @@ def ask(args: list[str]) -> int:
 def _ask_room(verb: str, args: list[str]) -> int:
     layout = Layout.current()
     python = environments.ensure(layout, "online")
-    words = [str(python), "-m", "online", verb, *args]
+    words = [str(python), "-P", "-m", "online", verb, *args]
     if "--url" in args or {"-h", "--help"} & set(args):
         return _run(words, layout)
     with served(layout):
@@ -40,7 +40,7 @@ def _ask_room(verb: str, args: list[str]) -> int:
 
 
 def _run(words: list[str], layout: Layout) -> int:
-    return subprocess.run(words, env=verb_environment(layout, "online"), cwd=layout.root, check=False).returncode
+    return subprocess.run(words, env=verb_environment(layout, "online"), check=False).returncode
 
 
 @contextmanager

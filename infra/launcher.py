@@ -95,8 +95,8 @@ def run_room(layout: Layout, name: str, verb: Verb, args: list[str]) -> NoReturn
     if verb.program:
         command = [str(python.parent / verb.program), *args]
     else:
-        command = [str(python), "-m", verb.module, name, *args]
-    os.chdir(layout.root)
+        # -P: the folder that the user stands in is for their files, not for imports.
+        command = [str(python), "-P", "-m", verb.module, name, *args]
     sys.stdout.flush()
     os.execve(command[0], command, environ)  # noqa: S606 - the room takes this process over
 

@@ -25,11 +25,10 @@ ROOM_TIERS = {
     "online": "online",
     "dags": "dags",
     "infra": "nearline",
-    "report": "offline",
     "chain": "nearline",
 }
 # The packages that a room's tests are measured on; chain drives everything through the launcher.
-MEASURED = {"infra": ("infra",), "report": ("infra/report",), "chain": ()}
+MEASURED = {"infra": ("infra",), "chain": ()}
 TIMEOUT_S = 1500
 NO_TESTS = 5
 # A test must not reach the developer's own services.

@@ -36,19 +36,29 @@ GROUPS: dict[str, str] = {
 }
 
 VERBS: dict[str, Verb] = {
-    "demo": Verb(None, "infra.demo:main", "try", "the whole system, small, in a few minutes", "demo"),
+    "demo": Verb(None, "infra.demo:main", "try", "the whole chain, from raw data to a report", "demo --small"),
+    "explain": Verb(
+        None, "infra.explore:explain", "try", "one user: state, age, what each rung would answer", "explain USER"
+    ),
+    "report": Verb(None, "infra.report:main", "try", "show the last demo's result again", "report"),
     "data": Verb("offline", "offline", "offline", "fetch or make a catalogue and its events", "data --help"),
     "build": Verb("offline", "offline", "offline", "train the model and make a release", "build --help"),
     "release": Verb("offline", "offline", "offline", "list, promote, roll back releases", "release list"),
-    "report": Verb("offline", "infra.report", "offline", "a report of quality and cost with its charts", "report"),
     "stream": Verb("streaming", "streaming", "nearline", "submit and run the Flink jobs", "stream --help"),
     "worker": Verb("nearline", "nearline", "nearline", "encode users' windows into Redis", "worker"),
-    "replay": Verb("nearline", "nearline", "nearline", "rebuild the states from the windows topic", "replay"),
+    "replay": Verb(
+        "nearline",
+        "nearline",
+        "nearline",
+        "send recorded events through Kafka, at a rate",
+        "replay events.jsonl --rate 500",
+    ),
     "edge": Verb("edge", "edge", "edge", "make and try the bundle for devices", "edge --help"),
     "serve": Verb("online", "online", "online", "start the look-up service", "serve"),
-    "ask": Verb("online", "online", "online", "ask the running service for one user's items", "ask USER"),
-    "explain": Verb("online", "online", "online", "show why an answer came out as it did", "explain USER"),
-    "plan": Verb("online", "schemas", "operate", "what the plan will rebuild, and what it costs", "plan --help"),
+    "ask": Verb(
+        None, "infra.explore:ask", "online", "ask the service for users' items, and measure it", "ask --user USER"
+    ),
+    "plan": Verb("online", "schemas", "operate", "check the plan, or show it as a picture", "plan show"),
     "contracts": Verb("online", "schemas", "operate", "write or check the JSON Schemas", "contracts --help"),
     "dags": Verb("dags", "dags", "operate", "list, show and run the DAGs of the plan", "dags --help"),
     "airflow": Verb("dags", "airflow", "operate", "Airflow's own command line", "airflow version", program="airflow"),
