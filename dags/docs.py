@@ -21,6 +21,8 @@ ABOUT: dict[str, str] = {
     "publish": "Puts everything into one signed release and enters it in the registry as *future*.",
     "promote": "Makes the release current. The one before becomes the backup.",
 }
+DATA_TWICE = "**Run twice**, it writes the same files again: the stages after it then have nothing to do."
+STAGE_TWICE = "**Run twice**, it works once: nothing is done when its inputs are as they were."
 RETRIES = "A refused input (plan, data or release) fails at once; anything else is tried once more."
 
 
@@ -29,7 +31,7 @@ def stage_doc(stage: str, group: Group, params: Mapping[str, Any]) -> str:
     lines = [
         ABOUT[stage],
         f"**Limit** {human_seconds(group.limit_s)}, then it is stopped. {RETRIES}",
-        "**Run twice**, it works once: nothing is done when its inputs are as they were.",
+        DATA_TWICE if stage == DATA else STAGE_TWICE,
         f"**By hand** `{by_hand(_shown(stage, params))}`",
     ]
     return "\n\n".join(lines)
