@@ -106,7 +106,7 @@ def _recall(result: Result) -> str:
 
 
 def _waterfall(result: Result) -> str:
-    total, at, rows = result["all_live_ms"], 0.0, []
+    total, at, rows = result["all_live_ms"] or 1, 0.0, []
     for stage in result["waterfall"]:
         left, width = 100 * at / total, max(0.4, 100 * stage["ms"] / total)
         rows.append(
