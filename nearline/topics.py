@@ -19,7 +19,8 @@ _WINDOW_SETTINGS = {
     "max.compaction.lag.ms": str(24 * 3_600_000),  # what a user asked to forget is gone within a day
 }
 TOPICS: dict[str, dict[str, Any]] = {
-    EVENTS_TOPIC: {"num_partitions": PARTITIONS},
+    # Freshness and the bound on the future are measured from the broker's clock, not from the senders'.
+    EVENTS_TOPIC: {"num_partitions": PARTITIONS, "configs": {"message.timestamp.type": "LogAppendTime"}},
     WINDOWS_TOPIC: {"num_partitions": PARTITIONS, "configs": _WINDOW_SETTINGS},
     DEAD_LETTERS_TOPIC: {"num_partitions": 1},
 }
