@@ -12,12 +12,15 @@ from streaming.flink import Flink, Job
 
 RECORDS, BAD, BAD_SHARE = "bh_records", "bh_bad_records", "bh_bad_share"
 PENDING, EMIT_LAG = "pendingRecords", "currentEmitEventTimeLag"
-FETCH_S = 1.0
+FETCHES = 12  # a second apart: Flink's own interval is 10 s
 NAMES = {RECORDS, BAD, BAD_SHARE, PENDING, EMIT_LAG}
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One job now. Counts start anew with every start of the job; None is what Flink does not tell (yet)."""
+    """One job now. None is what Flink does not tell (yet).
+
+    Counts start anew with every start of the job, and are up to 10 s old (metrics.fetcher.update-interval).
+    """
 
     job_id: str
     name: str
@@ -65,12 +68,18 @@ def report(flink: Flink, job: Job) -> JobReport:
 
 
 def _fresh_metrics(flink: Flink, job_id: str, vertices: list[str]) -> dict[str, dict[str, float]]:
-    """Flink answers with what it has and fetches anew because it was asked: so it is asked twice."""
+    """What the vertices measure.
+
+    Flink answers with what it has, and fetches anew only when it is asked and its last fetch is old enough. So it is
+    asked twice, and a young job until it tells something.
+    """
     metrics: dict[str, dict[str, float]] = {}
-    for turn in range(2 if vertices else 0):
-        time.sleep(turn * FETCH_S)
+    for turn in range(FETCHES if vertices else 0):
+        time.sleep(1.0 if turn else 0.0)
         for vertex in vertices:
             metrics.update(flink.metrics(job_id, vertex, NAMES))
+        if turn and RECORDS in metrics:
+            break
     return metrics
 
 
