@@ -76,12 +76,20 @@ class Flink:
             if job["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in job["vertices"]):
                 return "RUNNING"
             if job["state"] in TERMINAL or time.monotonic() > deadline:
-                raise StoreError(
-                    f"the job is {job['state']}, not RUNNING: {self.cause(job_id) or 'no cause is given'}",
-                    where=f"{self.url} job {job_id}",
-                    mend=_mend(job),
-                )
+                raise self._not_running(job_id, job)
             time.sleep(POLL_S)
+
+    def _not_running(self, job_id: str, job: dict[str, Any]) -> StoreError:
+        cause = self.cause(job_id)
+        free = self.ask("/overview")["slots-available"]
+        if job["state"] in TERMINAL:
+            mend = "Mend the cause and deploy again."
+        elif cause is None and free == 0:
+            mend = "No task slot is free: end another job, add a TaskManager, or lower --parallelism."
+        else:
+            mend = "It goes on trying; `./beforehand stream status` shows when it runs, `stream stop` ends it."
+        problem = f"the job does not run, it is {job['state']}: {cause or 'Flink names no cause'}"
+        return StoreError(problem, where=f"{self.url} job {job_id}", mend=mend)
 
     def cause(self, job_id: str) -> str | None:
         """The innermost cause of the job's newest failure, in one line."""
@@ -142,12 +150,6 @@ def _first_error(said: str) -> str:
         return root_cause("\n".join(json.loads(said)["errors"]).strip())
     except (ValueError, KeyError, TypeError):
         return said[:200] or "no word why"
-
-
-def _mend(job: dict[str, Any]) -> str:
-    if job["state"] in TERMINAL:
-        return "Mend the cause and deploy again."
-    return "It goes on trying; `./beforehand stream status` shows when it runs, `stream stop` ends it."
 
 
 def _until(done: Callable[[], bool], timeout_s: float, what: str) -> None:

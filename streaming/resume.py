@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +30,16 @@ def remember(deployment: Deployment) -> None:
     partial = path.with_suffix(".partial")
     partial.write_bytes(msgspec.json.encode(deployment))
     partial.replace(path)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Held while a deployment is made; the kernel lets go of it when the holder dies."""
+    path = _path().with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def recall() -> Deployment | None:

@@ -28,7 +28,7 @@ def add_verbs(verbs: Any) -> None:
     _cluster(sub)
     _plan(sub)
     sub.add_argument("--kafka", metavar="HOST:PORT", help="the broker; by default $BEFOREHAND_KAFKA")
-    sub.add_argument("--parallelism", type=int, metavar="N", help="by default the cluster's")
+    sub.add_argument("--parallelism", type=_count, metavar="N", help="by default the cluster's")
     state = sub.add_mutually_exclusive_group()
     state.add_argument("--from", dest="named", metavar="PATH", help="start from this savepoint or checkpoint")
     state.add_argument("--fresh", action="store_true", help="start without the state that the last job left")
@@ -57,8 +57,20 @@ def _plan(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE")
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
 def deploy(args: argparse.Namespace) -> Result:
-    """Nothing is changed when the job runs already."""
+    """Nothing is changed when the job runs already; two deploys from one state folder wait for each other."""
+    with resume.one_at_a_time():
+        return _deploy(args)
+
+
+def _deploy(args: argparse.Namespace) -> Result:
     flink = Flink(args.flink or address("flink"))
     kafka: str = args.kafka or address("kafka")
     settings = sql.JobSettings.of(_load(args), kafka, args.parallelism)
