@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import sys
 import time
@@ -14,9 +15,8 @@ from rich.tree import Tree
 
 from dags.airflow_home import enter, new_home
 from dags.chain import DAG_ID, Chain, Group, derive_chain
-from dags.command import arguments, by_hand
-from dags.docs import ABOUT
-from dags.form import FORM, Field
+from dags.docs import ABOUT, command_doc
+from dags.form import FORM, Field, defaults_from, form
 from schemas.cli import console, emit, main, parser, say, verb
 from schemas.plan import load_plan
 from schemas.units import human_seconds
@@ -37,8 +37,9 @@ def show_verb(args: argparse.Namespace) -> dict[str, Any]:
     chain = derive_chain(load_plan(args.file, args.override))
     if not args.json:
         console.print(_tree(chain))
+    upstream = chain.upstream()
     tasks = [
-        {"id": stage, "group": group.name, "after": list(group.after), "limit_s": group.limit_s}
+        {"id": stage, "group": group.name, "after": upstream[stage], "limit_s": group.limit_s}
         for group in chain.groups
         for stage in group.stages
     ]
@@ -51,11 +52,11 @@ def _when(chain: Chain) -> str:
 
 def _tree(chain: Chain) -> Tree:
     top = Tree(f"[bold]{DAG_ID}[/bold] {_when(chain)}, one run at a time")
-    params = {name: field.default for name, field in FORM.items()}
+    params = {name: field.default for name, field in form(defaults_from(os.environ)).items()}
     for group in chain.groups:
         branch = top.add(_group_line(group))
         for stage in group.stages:
-            branch.add(f"[cyan]{stage}[/cyan] {ABOUT[stage]}\n[dim]{by_hand(arguments(stage, params))}[/dim]")
+            branch.add(f"[cyan]{stage}[/cyan] {ABOUT[stage]}\n[dim]{command_doc(stage, params)}[/dim]")
     return top
 
 
@@ -74,7 +75,7 @@ def test_verb(args: argparse.Namespace) -> None:
     begun = time.monotonic()
     home = new_home()
     try:
-        trial = _trial(home, {name: getattr(args, name) for name in FORM})
+        trial = _trial(home, {name: value for name, value in vars(args).items() if name in FORM})
     except BaseException:
         shutil.rmtree(home)
         raise
@@ -98,16 +99,16 @@ def _trial(home: Path, params: dict[str, Any]) -> Trial:
 
 
 def _add_option(sub: argparse.ArgumentParser, name: str, field: Field) -> None:
-    """An option for one field of the form; Airflow's own check of its pattern comes with the run."""
+    """An option for one field of the form. One that is not given keeps the DAG's own default."""
     kind = field.schema["type"]
+    how: dict[str, Any] = {"choices": field.schema.get("enum")}
     if kind == "boolean":
-        sub.add_argument(f"--{name}", action="store_true", help=field.about)
+        how = {"action": "store_true"}
     elif "array" in kind:
-        sub.add_argument(f"--{name}", action="append", default=[], metavar="SECTION.KEY=VALUE", help=field.about)
+        how = {"action": "append", "metavar": "SECTION.KEY=VALUE"}
     elif "null" in kind:
-        sub.add_argument(f"--{name}", type=_absolute, help=field.about)
-    else:
-        sub.add_argument(f"--{name}", default=field.default, choices=field.schema.get("enum"), help=field.about)
+        how = {"type": _absolute}
+    sub.add_argument(f"--{name}", default=argparse.SUPPRESS, help=field.about, **how)
 
 
 def _absolute(text: str) -> str:

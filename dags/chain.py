@@ -5,6 +5,8 @@ The stages are those of ``./beforehand build`` (the offline room), which skip wo
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from schemas.errors import PlanError
@@ -45,6 +47,15 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     def stages(self) -> list[str]:
         """Every stage, in an order in which they can run one by one."""
         return [stage for group in self.groups for stage in group.stages]
+
+    def upstream(self) -> dict[str, list[str]]:
+        """For each stage the stages just before it."""
+        last = {group.name: group.stages[-1] for group in self.groups}
+        found: dict[str, list[str]] = {}
+        for group in self.groups:
+            found[group.stages[0]] = [last[name] for name in group.after]
+            found.update({later: [earlier] for earlier, later in pairwise(group.stages)})
+        return found
 
 
 def derive_chain(plan: Plan) -> Chain:

@@ -32,9 +32,15 @@ def stage_doc(stage: str, group: Group, params: Mapping[str, Any]) -> str:
         ABOUT[stage],
         f"**Limit** {human_seconds(group.limit_s)}, then it is stopped. {RETRIES}",
         DATA_TWICE if stage == DATA else STAGE_TWICE,
-        f"**By hand** `{by_hand(_shown(stage, params))}`",
+        f"**By hand** `{command_doc(stage, params)}`",
     ]
     return "\n\n".join(lines)
+
+
+def command_doc(stage: str, params: Mapping[str, Any]) -> str:
+    """The command as a person types it, with a word in place of a file that only a run names."""
+    words = {name: params[name] or name.upper() for name in ("file", "catalogue", "events")} if stage == DATA else {}
+    return by_hand(arguments(stage, {**params, **words}))
 
 
 def group_doc(group: Group) -> str:
@@ -77,11 +83,3 @@ def _freshness(group: Group) -> str:
     if group.asset is None:
         return "–"
     return f"{human_seconds(group.asset.fresh_for)} / {human_seconds(group.asset.usable_for)}"
-
-
-def _shown(stage: str, params: Mapping[str, Any]) -> list[str]:
-    """The command, with a word in place of a file that only a run names."""
-    if stage != DATA:
-        return arguments(stage, params)
-    placeholders = {name: params[name] or name.upper() for name in ("file", "catalogue", "events")}
-    return arguments(stage, {**params, **placeholders})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, TaskGroup
@@ -54,13 +53,9 @@ def make_dag(plan: Plan, defaults: Mapping[str, Any] | None = None) -> DAG:
 def _add_tasks(chain: Chain, fields: Mapping[str, Field]) -> None:
     """One task per stage, in the DAG that is open."""
     params = {name: field.default for name, field in fields.items()}
-    groups: dict[str, list[StageOperator]] = {}
-    for group in chain.groups:
-        groups[group.name] = tasks = _group_tasks(group, params)
-        for earlier, later in pairwise(tasks):
-            earlier.set_downstream(later)
-        for name in group.after:
-            groups[name][-1].set_downstream(tasks[0])
+    tasks = {task.task_id: task for group in chain.groups for task in _group_tasks(group, params)}
+    for stage, before in chain.upstream().items():
+        tasks[stage].set_upstream([tasks[earlier] for earlier in before])
 
 
 def _group_tasks(group: Group, params: Mapping[str, Any]) -> list[StageOperator]:

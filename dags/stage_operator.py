@@ -30,8 +30,6 @@ class StageOperator(BaseOperator):
     A stage that refuses its input fails at once, anything else is tried again.
     """
 
-    ui_color = "#d8e8f0"
-
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.stage = stage

@@ -65,6 +65,9 @@ def test_an_edge_taken_out_of_the_plan_leaves_the_chain() -> None:
     after = {group.name: group.after for group in chain_with('assets.cohort_lists.inputs=["semantic_index"]').groups}
     assert after["cohort_lists"] == ("semantic_index",)
     assert set(after["release"]) == {"generator", "cohort_lists"}
+    upstream = chain_with('assets.cohort_lists.inputs=["semantic_index"]').upstream()
+    assert upstream["lists"] == upstream["train"] == ["index"]
+    assert set(upstream["export"]) == {"evaluate", "lists"}
 
 
 def test_the_data_task_brings_the_sources_that_are_read() -> None:

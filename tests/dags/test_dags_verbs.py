@@ -33,7 +33,7 @@ def test_list() -> None:
 def test_show_as_json_follows_the_plan() -> None:
     shown = json.loads(dags("show", "--json", "--set", 'assets.generator.budget="7m"').stdout)
     tasks = {task["id"]: task for task in shown["tasks"]}
-    assert tasks["train"] == {"id": "train", "group": "generator", "after": ["semantic_index"], "limit_s": 420.0}
+    assert tasks["train"] == {"id": "train", "group": "generator", "after": ["index"], "limit_s": 420.0}
     assert shown["schedule"] == "0 3 * * *"
 
 
@@ -42,6 +42,18 @@ def test_show_as_a_tree_names_tasks_limits_and_commands() -> None:
     assert "generator · after semantic_index · limit of each task 2 h · fresh for 8 d" in text
     assert "./beforehand build train --data journey" in text
     assert text.index("encode") < text.index("lists") < text.index("promote")
+
+
+def test_show_takes_the_defaults_of_scheduled_runs() -> None:
+    done = dags("show", COLUMNS="200", BEFOREHAND_DAG_PARAMS='{"data": "shop", "source": "files"}')
+    assert "./beforehand data --name shop --catalogue CATALOGUE --events EVENTS" in done.stderr
+
+
+def test_defaults_that_are_no_json_are_refused_by_name() -> None:
+    done = dags("show", BEFOREHAND_DAG_PARAMS="shop")
+    assert done.returncode == 2
+    assert "BEFOREHAND_DAG_PARAMS: not a JSON object" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_show_refuses_an_unknown_setting() -> None:
