@@ -11,7 +11,7 @@ from nearline.release import Release
 
 
 class Neighbours:
-    """Sums the nearest items of a window's items, newer events weighing more."""
+    """Sums the nearest items of a window's items, newer events weighing more. Not for several threads at once."""
 
     def __init__(self, items: NDArray[np.int32], scores: NDArray[np.float32], *, decay: float, limit: int) -> None:
         """``items`` and ``scores`` [N, M] as in ``schemas.graphs``; at most ``limit`` neighbours are kept."""
@@ -19,6 +19,9 @@ class Neighbours:
         self._scores = scores
         self._decay = decay
         self._limit = limit
+        # Scratch, by item number. The last element belongs to the padding, -1.
+        self._sums = np.zeros(len(items) + 1)
+        self._place = np.zeros(len(items) + 1, np.int64)
 
     @classmethod
     def of_release(cls, release: Release) -> Neighbours:
@@ -41,19 +44,19 @@ class Neighbours:
             return [], []
         rows = np.asarray(window)
         weights = self._decay ** np.arange(len(rows))
-        found = self._items[rows].ravel()
+        found = np.asarray(self._items[rows], np.int64).ravel()
         mass = (self._scores[rows] * weights[:, None]).ravel()
-        # Padding (-1) sorts to the front, where it is cut off.
-        order = np.argsort(found, kind="stable")
-        found, mass = found[order], mass[order]
-        first = int(np.searchsorted(found, 0))
-        found, mass = found[first:], mass[first:]
-        if not len(found):
-            return [], []
-        starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
-        return self._best(found[starts], np.add.reduceat(mass, starts))
+        # Of the places that hold one item the last one stands for it: distinct items without sorting.
+        places = np.arange(len(found))
+        self._place[found] = places
+        items = found[self._place[found] == places]
+        np.add.at(self._sums, found, mass)
+        scores = self._sums[items]
+        self._sums[items] = 0.0
+        real = items >= 0
+        return self._best(items[real], scores[real])
 
-    def _best(self, items: NDArray[np.int32], scores: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+    def _best(self, items: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[list[int], list[float]]:
         if len(items) > self._limit:
             # Everything that ties with the last place stays in until the tie rule has spoken.
             least = np.partition(scores, -self._limit)[-self._limit]

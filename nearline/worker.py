@@ -107,7 +107,6 @@ class Worker:
         """Everything a batch leaves behind. Doing it twice changes nothing, but that a dead letter comes twice."""
         # A tombstone goes first: the windows kept beside it are newer than it.
         self._store.forget(list(batch.forgotten.items()))
-        self._waiting.drop(batch.forgotten)
         states = [(state, reading.record.offset) for state, reading in made.states]
         written = self._store.write_states(states)
         self._source.send_letters(batch.letters)
