@@ -76,17 +76,15 @@ def test_verb(args: argparse.Namespace) -> None:
     home = new_home()
     try:
         trial = _trial(home, {name: value for name, value in vars(args).items() if name in FORM})
-    except BaseException:
+    finally:
         shutil.rmtree(home)
-        raise
     for task, state in trial.tasks.items():
         say(f"{'[green]✓[/green]' if state == 'success' else '[red]✗[/red]'} {task}: {state}")
     if args.json:
         emit({"state": trial.state, "tasks": trial.tasks, "seconds": round(time.monotonic() - begun, 1)})
     if trial.state != "success":
-        say(f"[red]{trial.state}[/red]: why is said above, and in {home / 'logs'}")
+        say(f"[red]{trial.state}[/red]: the lines above say why")
         sys.exit(1)
-    shutil.rmtree(home)
 
 
 def _trial(home: Path, params: dict[str, Any]) -> Trial:

@@ -30,7 +30,9 @@ def settings(home: Path) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         # What the stages say, and warnings; not Airflow's ten lines about each task.
-        "AIRFLOW__LOGGING__NAMESPACE_LEVELS": "airflow=WARNING task=WARNING airflow.task.operators=INFO",
+        "AIRFLOW__LOGGING__NAMESPACE_LEVELS": (
+            "airflow=WARNING task=WARNING py.warnings=ERROR airflow.task.operators=INFO"
+        ),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
 

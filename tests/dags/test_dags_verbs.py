@@ -75,3 +75,15 @@ def test_a_refused_trial_leaves_no_airflow_behind(fake_root: Any, tmp_path: Path
     assert json.loads(done.stdout)["where"] == "--data"
     assert list((tmp_path / "state" / "run" / "airflow").iterdir()) == []
     assert fake_root.calls() == []
+
+
+@pytest.mark.slow
+def test_a_failed_trial_says_which_task_and_why(fake_root: Any, tmp_path: Path) -> None:
+    fake_root.answer("index", code=3, out='{"error":"no items","where":"catalogue.parquet","mend":"Add some."}')
+    done = dags("test", "--data", "tiny", "--json")
+    assert done.returncode == 1
+    result = json.loads(done.stdout)
+    assert result["state"] == "failed"
+    assert [result["tasks"][task] for task in ("encode", "index", "train")] == ["success", "failed", "upstream_failed"]
+    assert "catalogue.parquet: no items. Add some." in done.stderr
+    assert list((tmp_path / "state" / "run" / "airflow").iterdir()) == []
