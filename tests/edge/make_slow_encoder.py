@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-TURNS = 5_000_000
+TURNS = 100_000_000
 INPUTS = {
     "bucket": (TensorProto.INT64, ["B"]),
     "clock": (TensorProto.FLOAT, ["B", 4]),

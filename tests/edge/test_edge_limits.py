@@ -112,7 +112,7 @@ def test_a_real_run_is_stopped_at_the_limit_and_its_thread_is_free_again(edge_wi
     assert edge._worker is not None
     edge._worker.encoder.result(60)
     assert edge.prompt(20.0) is EdgeReason.TOO_LATE
-    assert edge._worker._pool.submit(lambda: "free").result(30) == "free"
+    assert edge._worker._pool.submit(lambda: "free").result(15) == "free"
 
 
 def test_an_attempt_stopped_before_it_began_does_not_run(fake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,6 +192,8 @@ def test_a_forked_process_loads_its_own_session(make_edge, event) -> None:
     with edge._lock:
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # a child that waits for a lock or a thread of its parent must end too
             made = edge.prompt(PATIENT_MS)
             os._exit(0 if isinstance(made, PromptEmbedding) and np.array_equal(rows_of(made), before) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -29,12 +29,13 @@ def verb(*args: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def sessions(tmp_path: Path, release, key, event) -> tuple[Path, list[dict], int]:
-    """A known user of the last bucket, a stranger, one without local events, one with unknown items only."""
+    """A known user of the last bucket, a stranger in two sessions, one without local events, one with unknown items only."""
     users = read_profiles(release, key).users
     known = max(users, key=lambda user: users[user])
     lines = [
         {"user_id": known, "at": NOW_MS, "items": ["x"], "local_events": [event(n, user_id=known) for n in range(3)]},
         {"user_id": "stranger", "at": NOW_MS, "items": [], "local_events": [event(5, user_id="stranger")]},
+        {"user_id": "stranger", "at": NOW_MS, "items": [], "local_events": [event(6, user_id="stranger")]},
         {"user_id": "quiet", "at": NOW_MS, "items": [], "local_events": []},
         {"user_id": "lost", "at": NOW_MS, "items": [], "local_events": [event(1, user_id="lost", item_id="gone")]},
     ]
@@ -54,18 +55,18 @@ def test_prompts_are_made_with_each_users_bucket_and_clock(tmp_path, sessions, r
     ran, out = prompts(tmp_path, path, release, key_path)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
-    assert (result["sessions"], result["encoded"]) == (3, 3)
-    assert result["reasons"] == {"ok": 2, "no_events": 1}
-    assert result["events"] == {"ok": 4, "unknown_item": 1}
+    assert (result["sessions"], result["encoded"]) == (4, 4)
+    assert result["reasons"] == {"ok": 3, "no_events": 1}
+    assert result["events"] == {"ok": 5, "unknown_item": 1}
     assert set(result["encode_ms"]) == {"p50", "p99"}
     made = [msgspec.json.decode(line, type=Made) for line in out.read_bytes().splitlines()]
-    assert [one.user_id for one in made] == [lines[0]["user_id"], "stranger", "lost"]
+    assert [one.user_id for one in made] == [lines[0]["user_id"], "stranger", "stranger", "lost"]
     assert bucket > 0
-    for one, line, number in [(made[0], lines[0], bucket), (made[1], lines[1], 0)]:
+    for one, line, number in zip(made[:3], lines[:3], [bucket, 0, 0], strict=True):
         expected = encoded(bundle, line["local_events"], number)
         assert one.prompt.release == bundle.release
         assert np.allclose(np.frombuffer(one.prompt.rows, "<f4"), expected.ravel(), atol=1e-6)
-    assert np.array_equal(np.frombuffer(made[2].prompt.rows, "<f4"), bundle.prompt_defaults[0].ravel())
+    assert np.array_equal(np.frombuffer(made[3].prompt.rows, "<f4"), bundle.prompt_defaults[0].ravel())
 
 
 def encoded(bundle, events, bucket: int) -> np.ndarray:
@@ -86,7 +87,7 @@ def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, sessions, release,
     path.write_bytes(path.read_bytes() + b'{"user_id": "u", "at": "yesterday"}\n')
     ran, out = prompts(tmp_path, path, release, key_path)
     assert ran.returncode == 3
-    assert "targets.jsonl:5" in json.loads(ran.stdout)["where"]
+    assert "targets.jsonl:6" in json.loads(ran.stdout)["where"]
     assert "$.at" in json.loads(ran.stdout)["error"]
     assert not out.exists()
 
