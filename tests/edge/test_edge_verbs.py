@@ -29,7 +29,7 @@ def verb(*args: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def sessions(tmp_path: Path, release, key, event) -> tuple[Path, list[dict], int]:
-    """A known user of the last bucket, a stranger in two sessions, one without local events, one with unknown items only."""
+    """A known user of the last bucket, a stranger in two sessions, one without local events, one of unknown items."""
     users = read_profiles(release, key).users
     known = max(users, key=lambda user: users[user])
     lines = [
