@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,14 @@ class _Replay:
 def prompts(args: argparse.Namespace) -> dict[str, Any]:
     """The verb. Writes the output beside its place first: it is there whole or not at all."""
     begun = time.perf_counter()
+    _check(args)
     folder = find_release(args.release)
     bundle = load_bundle(folder, load_public_key(args.key))
     users = read_profiles(folder, load_public_key(args.key)).users
     bundle_ms = (time.perf_counter() - begun) * 1000
     replay = _Replay(bundle, users, args.time_limit)
     with cli.step("prompt embeddings") as made:
-        num_made = _write(args.out, replay, list(read_targets(args.targets))[: args.limit])
+        num_made = _write(args.out, replay, list(islice(read_targets(args.targets), args.limit)))
         made(f"{num_made} of {len(replay.took_ms)} sessions")
     first_ms, *warm_ms = replay.took_ms or [0.0]
     p50, p99 = np.percentile(warm_ms or [first_ms], [50, 99])
@@ -119,6 +121,13 @@ def prompts(args: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - begun, 3),
         "out": str(args.out),
     }
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.limit is not None and args.limit < 1:
+        raise DataError("not a number of sessions", where="--limit", value=args.limit, mend="Give 1 or more.")
+    if not args.out.parent.is_dir():
+        raise DataError("no such folder", where="--out", value=str(args.out.parent), mend="Make it first.")
 
 
 def _write(out: Path, replay: _Replay, targets: list[Target]) -> int:

@@ -100,6 +100,13 @@ def test_no_such_release_or_targets_is_said(tmp_path, sessions, release, key_pat
     assert "none.jsonl" in json.loads(ran.stdout)["where"]
 
 
+def test_a_limit_or_a_place_that_cannot_be_is_said(tmp_path, sessions, release, key_path) -> None:
+    ran, _ = prompts(tmp_path, sessions[0], release, key_path, "--limit", -1)
+    assert (ran.returncode, json.loads(ran.stdout)["where"]) == (3, "--limit")
+    ran, _ = prompts(tmp_path / "nowhere", sessions[0], release, key_path)
+    assert (ran.returncode, json.loads(ran.stdout)["where"]) == (3, "--out")
+
+
 def test_a_release_is_found_by_its_id(release, monkeypatch, tmp_path, bundle) -> None:
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases" / bundle.release).symlink_to(release.resolve())
