@@ -172,7 +172,10 @@ def load_private_key(path: Path, *, create: bool = False) -> Ed25519PrivateKey:
         path.with_suffix(".pub").write_bytes(
             key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         )
-    loaded = serialization.load_pem_private_key(_read_key(path), password=None)
+    try:
+        loaded = serialization.load_pem_private_key(_read_key(path), password=None)
+    except (ValueError, TypeError) as error:
+        raise ReleaseError(f"not a private key in PEM: {error}", where=str(path)) from None
     if not isinstance(loaded, Ed25519PrivateKey):
         raise ReleaseError("not an Ed25519 private key", where=str(path))
     return loaded
@@ -180,7 +183,10 @@ def load_private_key(path: Path, *, create: bool = False) -> Ed25519PrivateKey:
 
 def load_public_key(path: Path) -> Ed25519PublicKey:
     """The key that releases must be signed with."""
-    loaded = serialization.load_pem_public_key(_read_key(path))
+    try:
+        loaded = serialization.load_pem_public_key(_read_key(path))
+    except ValueError as error:
+        raise ReleaseError(f"not a public key in PEM: {error}", where=str(path)) from None
     if not isinstance(loaded, Ed25519PublicKey):
         raise ReleaseError("not an Ed25519 public key", where=str(path))
     return loaded

@@ -66,6 +66,15 @@ def test_the_private_key_is_private(tmp_path: Path):
     assert (tmp_path / "k.pem").stat().st_mode & 0o077 == 0
 
 
+def test_what_is_no_key_is_refused_by_name(tmp_path: Path):
+    (tmp_path / "k.pem").write_text("nonsense")
+    for load in (load_private_key, load_public_key):
+        with pytest.raises(ReleaseError, match=r"k\.pem: not a"):
+            load(tmp_path / "k.pem")
+        with pytest.raises(ReleaseError, match="no key"):
+            load(tmp_path / "none.pem")
+
+
 def test_a_changed_byte_is_refused(made):
     folder, public = made
     (folder / "decoder.onnx").write_bytes(b"grapH")
