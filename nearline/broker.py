@@ -25,6 +25,7 @@ MAX_RECORDS = 512
 SESSION_TIMEOUT_MS = 8_000
 """A killed worker's partitions wait this long for the next one."""
 REQUEST_TIMEOUT_MS = 10_000
+LAG_TIMEOUT_MS = 2_000
 FLUSH_TIMEOUT_S = 20
 T = TypeVar("T")
 
@@ -133,8 +134,8 @@ class KafkaSource:
             _guarded(lambda: self._producer.close(timeout=5))
 
     def _behind(self, partitions: Sequence[Any]) -> int:
-        ends = self._consumer.end_offsets(partitions, timeout_ms=REQUEST_TIMEOUT_MS)
-        return sum(ends[one] - (self._consumer.position(one, timeout_ms=REQUEST_TIMEOUT_MS) or 0) for one in partitions)
+        ends = self._consumer.end_offsets(partitions, timeout_ms=LAG_TIMEOUT_MS)
+        return sum(ends[one] - (self._consumer.position(one, timeout_ms=LAG_TIMEOUT_MS) or 0) for one in partitions)
 
     def _start_again(self) -> set[Any]:
         """Of the partitions that just came, rewind those that another release encoded; returns them."""

@@ -22,8 +22,8 @@ from schemas.locations import address
 from schemas.plan import load_plan
 
 STRAGGLERS_S = 10.0
-STUCK_S = 60.0
-"""``--wait-idle`` gives up after this long without any progress."""
+STUCK_S = 120.0
+"""``--wait-idle`` gives up after this long without any progress; a stream job that starts takes a while."""
 
 
 def add_replay(verbs: Any) -> None:
@@ -109,7 +109,7 @@ def wait_idle(newest: Mapping[str, int], watch: Watch) -> float:
     older than the newest. Events too far ahead of the clock are dead letters by the plan and are not waited for.
 
     Raises:
-        StoreError: no progress for a minute, naming a user who waits.
+        StoreError: no progress for two minutes, naming a user who waits.
     """
     plan = load_plan()
     future_ms = (time.time() + plan.nearline.max_future) * 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Event as Flag
 from typing import Protocol, TypeVar
 
@@ -13,9 +12,10 @@ from nearline.candidates import MAX_BATCH, Allowance, ListMaker, Waiting
 from nearline.metrics import Tally
 from nearline.release import Release
 from nearline.states import Made, Sorted, StateMaker, dead_letter, sort_out
-from nearline.store import StateStore
+from nearline.store import StateStore, Written
 from schemas.cli import say
 from schemas.errors import StoreError
+from schemas.state import IntentState
 from schemas.window import WINDOWS_TOPIC
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Worker:
         self._waiting = Waiting()
         self._tally = tally
         self._stop = stop
-        self._lag_at = 0.0
+        self._lag_at, self._cut_off = 0.0, False
         self._use(release)
 
     def run(self, *, once: bool = False, until_idle_s: float | None = None) -> None:
@@ -93,30 +93,33 @@ class Worker:
         self._tally.batch(len(batch.windows))
         made = self._maker.make(list(batch.windows.values()))
         batch.letters += [dead_letter(reading.record, reason, WINDOWS_TOPIC) for reading, reason in made.refused]
-        if self._attempt(lambda: self._write(batch, made)):
-            self._tally.add(
-                records=len(records),
-                dead_letters=len(batch.letters),
-                unknown_items=made.num_unknown,
-                forgotten=len(batch.forgotten),
-            )
+        written = self._attempt(lambda: self._write(batch, made))
+        if written is not None:
+            self._count(batch, made, written)
             self._attempt(self._source.commit, tries=1)
+            self._tally.add(records=len(records))
         return len(records)
 
-    def _write(self, batch: Sorted, made: Made) -> bool:
+    def _write(self, batch: Sorted, made: Made) -> Written:
         """Everything a batch leaves behind. Doing it twice changes nothing, but that a dead letter comes twice."""
+        self._source.send_letters(batch.letters)
         # A tombstone goes first: the windows kept beside it are newer than it.
         self._store.forget(list(batch.forgotten.items()))
-        states = [(state, reading.record.offset) for state, reading in made.states]
-        written = self._store.write_states(states)
-        self._source.send_letters(batch.letters)
-        self._waiting.add(states)
-        self._tally.add(states=written.written, stale=written.stale)
+        return self._store.write_states(_numbered(made))
+
+    def _count(self, batch: Sorted, made: Made, written: Written) -> None:
         now_ms = time.time() * 1000
         for state, reading in made.states:
             if state.arrived_at and not reading.record.reread:
                 self._tally.visible(now_ms - state.arrived_at)
-        return True
+        self._waiting.add(_numbered(made))
+        self._tally.add(
+            states=written.written,
+            stale=written.stale,
+            dead_letters=len(batch.letters),
+            unknown_items=made.num_unknown,
+            forgotten=len(batch.forgotten),
+        )
 
     def _make_lists(self) -> None:
         chosen = self._waiting.take(self._allowance.take(min(MAX_BATCH, len(self._waiting))))
@@ -127,10 +130,20 @@ class Worker:
             self._tally.add(candidates=written.written if written else 0)
 
     def _watch_lag(self) -> None:
-        if time.monotonic() - self._lag_at >= LAG_EVERY_S:
-            self._lag_at = time.monotonic()
-            with suppress(StoreError):  # what matters of it is said where records are polled
-                self._tally.lag.set(self._source.lag() or 0)
+        """Measure the lag now and then. A poll of a broker that is gone is just empty: here it shows."""
+        if time.monotonic() - self._lag_at < LAG_EVERY_S:
+            return
+        try:
+            self._tally.lag.set(self._source.lag() or 0)
+        except StoreError as error:
+            if not self._cut_off:
+                say(f"{error} Nothing is lost; waiting for it.")
+            self._cut_off = True
+        else:
+            if self._cut_off:
+                say("it works again")
+            self._cut_off = False
+        self._lag_at = time.monotonic()
 
     def _attempt(self, act: Callable[[], T], tries: int | None = None) -> T | None:
         """Try until it works, ever less often; None when told to stop, or after ``tries``. Says once what is wrong."""
@@ -149,3 +162,8 @@ class Worker:
                 if tried:
                     say("it works again")
                 return result
+
+
+def _numbered(made: Made) -> list[tuple[IntentState, int]]:
+    """States with their sequences: the offsets of their records."""
+    return [(state, reading.record.offset) for state, reading in made.states]

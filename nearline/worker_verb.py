@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import suppress
 from threading import Event as Flag
 from typing import Any
 
@@ -14,6 +15,7 @@ from nearline.store import StateStore
 from nearline.topics import ensure_topics
 from nearline.worker import Worker
 from schemas.cli import Result, say, verb
+from schemas.errors import StoreError
 from schemas.locations import address
 from schemas.plan import load_plan
 from schemas.registry import Registry
@@ -61,7 +63,8 @@ def _run(args: argparse.Namespace) -> Result:
         )
         worker.run(once=args.once, until_idle_s=args.until_idle)
     finally:
-        source.close()
+        with suppress(StoreError):  # a broker that is gone has nothing to be told
+            source.close()
         store.close()
         follower.close()
     return tally.summary()

@@ -9,6 +9,7 @@ import pytest
 import redis
 from nearline_fakes import AT, FakeSource, Killed, Log, window
 
+from nearline import worker
 from nearline.metrics import Tally
 from nearline.release import Release
 from nearline.store import StateStore
@@ -240,3 +241,36 @@ def test_unknown_items_are_counted(store: StateStore, release: Release) -> None:
     log = Log()
     log.append("u", window(["gone", "gone too"]))
     assert run(FakeSource(log), store, release).count("unknown_items") == 2
+
+
+def test_a_broker_that_is_gone_is_said_once(
+    store: StateStore,
+    release: Release,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(worker, "LAG_EVERY_S", 0)
+    stop = threading.Event()
+
+    class Gone(FakeSource):
+        """kafka-python polls a broker that is gone without a word."""
+
+        asked = 0
+
+        def poll(self, timeout_s: float) -> list:
+            return []
+
+        def lag(self) -> int | None:
+            self.asked += 1
+            if self.asked < 4:
+                raise StoreError("Kafka failed: gone")
+            stop.set()
+            return 7
+
+    tally = Tally()
+    given = {"candidates_per_s": 0, "tally": tally, "stop": stop}
+    Worker(Gone(log), store, Follow(), release, **given).run()
+    said = capsys.readouterr().err
+    assert (said.count("Kafka failed"), said.count("it works again")) == (1, 1)
+    assert tally.registry.get_sample_value("beforehand_worker_lag") == 7

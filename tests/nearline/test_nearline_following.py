@@ -1,0 +1,104 @@
+"""Which release the worker encodes with, and when it changes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import FIXTURES
+
+from nearline import following
+from nearline.following import ReleaseFollower
+from nearline.release import Release
+from schemas.errors import ReleaseError
+from schemas.registry import Registry, ReleaseRow, Status
+from schemas.release import MANIFEST, Manifest, content_id, load_private_key, write_manifest
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release_key: Path) -> Registry:
+    monkeypatch.setenv("BEFOREHAND_VERIFY_KEY", str(release_key))
+    monkeypatch.setenv("BEFOREHAND_STATE", str(tmp_path))
+    monkeypatch.setattr(following, "CHECK_EVERY_S", 0)
+    return Registry(f"sqlite:///{tmp_path / 'registry.db'}")
+
+
+def promoted(registry: Registry, folder: Path, path: str | None = None) -> str:
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    registry.publish(ReleaseRow(manifest.id, path or str(folder), "", {}, Status.FUTURE, 0), why="test")
+    registry.promote(manifest.id, why="test")
+    return manifest.id
+
+
+def other_release(folder: Path) -> Path:
+    shutil.copytree(FIXTURES / "release", folder)
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    content = msgspec.structs.replace(manifest.content, parents=[manifest.id])
+    key = load_private_key(FIXTURES / "release.pem")
+    write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(content), content=content), key)
+    return folder
+
+
+def soon(follower: ReleaseFollower, in_use: str, tries: int = 100) -> Release | None:
+    for _ in range(tries):
+        if (found := follower.newer(in_use)) is not None:
+            return found
+        time.sleep(0.02)
+    return None
+
+
+def test_it_starts_with_the_current_release(registry: Registry, release_folder: Path) -> None:
+    promoted_id = promoted(registry, release_folder)
+    follower = ReleaseFollower(registry)
+    assert follower.first().id == promoted_id
+    assert soon(follower, promoted_id, 5) is None
+
+
+def test_a_relative_path_is_taken_from_the_releases_folder(registry: Registry, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "release", tmp_path / "releases" / "here")
+    promoted_id = promoted(registry, FIXTURES / "release", "here")
+    assert ReleaseFollower(registry).first().id == promoted_id
+
+
+def test_without_a_release_it_says_how_to_get_one(registry: Registry) -> None:
+    with pytest.raises(ReleaseError, match="build"):
+        ReleaseFollower(registry).first()
+
+
+def test_it_follows_a_promotion(registry: Registry, release_folder: Path, tmp_path: Path) -> None:
+    before = promoted(registry, release_folder)
+    follower = ReleaseFollower(registry)
+    follower.first()
+    after = promoted(registry, other_release(tmp_path / "next"))
+    found = soon(follower, before)
+    assert found is not None
+    assert found.id == after != before
+    follower.close()
+
+
+def test_a_pinned_release_stays(registry: Registry, release_folder: Path, tmp_path: Path) -> None:
+    pinned = promoted(registry, release_folder)
+    promoted(registry, other_release(tmp_path / "next"))
+    follower = ReleaseFollower(registry, pinned)
+    assert follower.first().id == pinned
+    assert soon(follower, pinned, 5) is None
+    with pytest.raises(ReleaseError, match="no such release"):
+        ReleaseFollower(registry, "nope").first()
+
+
+def test_a_release_that_does_not_load_is_reported_once_and_the_old_one_stays(
+    registry: Registry, release_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = promoted(registry, release_folder)
+    follower = ReleaseFollower(registry)
+    broken = other_release(tmp_path / "next")
+    (broken / "decoder.onnx").unlink()
+    promoted(registry, broken)
+    assert soon(follower, before, 25) is None
+    assert capsys.readouterr().err.count("is not used") == 1
+    # a good one after it is used again
+    registry.rollback(why="test")
+    assert soon(follower, "something else") is not None
