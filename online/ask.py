@@ -14,7 +14,6 @@ import msgspec
 
 from online.client import AsyncRecallClient, RecallError
 from online.targets import Outcome, PromptLine, Target, read_lines, recalls, summary
-from online.whole import measure_whole
 from schemas.api import PromptEmbedding, RecallResponse
 from schemas.cli import Result, bar, say
 from schemas.errors import BeforehandError
@@ -32,6 +31,8 @@ def ask(args: argparse.Namespace) -> Result:
     prompts = {line.user_id: line.prompt for line in read_lines(args.prompts, PromptLine)} if args.prompts else {}
     result = asyncio.run(_measure(args, targets, prompts))
     if args.whole:
+        from online.whole import measure_whole  # noqa: PLC0415 - it loads the model runtime
+
         result["whole"] = asyncio.run(measure_whole(targets))
     _tell(result)
     return result

@@ -22,6 +22,7 @@ from schemas.state import Candidates, IntentState
 STATE, PROMPT, CANDIDATES = "intent_state", "prompt_embedding", "candidates"
 GENERATOR, LISTS = "generator", "cohort_lists"
 USED = (State.FRESH, State.STALE)
+UNASKED = (State.UNAVAILABLE, State.TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Case:
     prompt: Array  # float32 [1, P, d]: the device's rows, or the bucket's
     limits: Limits
     assets: dict[str, AssetReport]
+    ahead: bool  # a stored value is from the future: a clock is wrong somewhere
 
     @property
     def k(self) -> int:
@@ -56,11 +58,16 @@ class Case:
         return self.release.arrays["cohort_items"][row], self.release.arrays["cohort_scores"][row]
 
     def readiness(self, generate: Reason) -> dict[Rung, Reason]:
-        """Which rungs could answer. ``generate`` says whether the decoder has room."""
+        """Which rungs could answer. ``generate`` says whether the decoder has room.
+
+        A user without a state is generated for from the bucket's rows. When the store can't be asked, that would be
+        every user: the cohort list then says as much for less, unless the device sent a prompt.
+        """
         ready = dict.fromkeys(Rung, Reason.OK)
         if self.limits.nothing:
             return dict.fromkeys(Rung, Reason.NOTHING_ALLOWED)
-        ready[Rung.GENERATE] = generate
+        known = self.assets[STATE].state not in UNASKED or self.assets[PROMPT].state in USED
+        ready[Rung.GENERATE] = generate if known else self.assets[STATE].reason
         if self.candidates is None:
             reason = self.assets[CANDIDATES].reason
             ready[Rung.NEARLINE] = Reason.NO_CANDIDATES if reason is Reason.NO_STATE else reason
@@ -106,6 +113,7 @@ def open_case(
             GENERATOR: _made_with(release, rules[GENERATOR], now_ms),
             LISTS: _made_with(release, rules[LISTS], now_ms),
         },
+        ahead=any(value is not None and value.made_at > now_ms for value in (state, listed)),
     )
 
 

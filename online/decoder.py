@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from schemas.names import Reason
 MAX_WAITING = 64
 RESERVE_S = 0.001
 """Kept back for the rung below and for writing the answer."""
-_NONE = np.zeros(0, np.int64)
+
+
+def _none() -> Array:
+    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class Decoded:
     """Items (numbers, best first, padding removed) and scores, or the reason why there are none."""
 
     reason: Reason
-    items: Array = _NONE
-    scores: Array = _NONE
+    items: Array = field(default_factory=_none)
+    scores: Array = field(default_factory=_none)
     queue_s: float = 0.0
 
 

@@ -12,13 +12,12 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
 import hiredis
-import redis.connection
 
 from schemas.errors import StoreError
 
-_parse_url = cast("Callable[[str], dict[str, Any]]", redis.connection.parse_url)  # pyright: ignore[reportUnknownMemberType]
 _pack = cast("Callable[[tuple[bytes | str, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 _NOTHING = object()  # hiredis says False by default, which a reply could be
 
@@ -108,22 +107,27 @@ class Connection(asyncio.Protocol):
 
 
 class Address:
-    """Where Redis is: ``redis://[[user]:password@]host:port/db``, ``rediss://…`` (TLS) or ``unix:///path``."""
+    """Where Redis is: ``redis://[[user]:password@]host:port/db``, ``rediss://…`` (TLS) or ``unix:///path``.
+
+    Raises:
+        StoreError: anything else.
+    """
 
     def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        mend = "As in redis://127.0.0.1:6379/0."
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise StoreError("not an address of Redis", where="--redis", value=parts.scheme, mend=mend)
+        self._path = unquote(parts.path) if parts.scheme == "unix" else None
+        self._tls = ssl.create_default_context() if parts.scheme == "rediss" else None
+        self._user = unquote(parts.username or "")
+        self._password = unquote(parts.password or "")
+        self._host = parts.hostname or "localhost"
         try:
-            options = _parse_url(url)
+            self._port = parts.port or 6379
+            self._db = 0 if self._path else int(parts.path.strip("/") or 0)
         except ValueError as error:
-            raise StoreError(
-                f"not an address of Redis: {error}", where="--redis", mend="As in redis://127.0.0.1:6379/0."
-            ) from None
-        self._path: str | None = options.get("path")
-        self._host: str = options.get("host", "localhost")
-        self._port: int = options.get("port", 6379)
-        self._tls = ssl.create_default_context() if url.startswith("rediss://") else None
-        self._user: str | None = options.get("username")
-        self._password: str | None = options.get("password")
-        self._db = int(options.get("db", 0) or 0)
+            raise StoreError(f"not an address of Redis: {error}", where="--redis", mend=mend) from None
 
     async def connect(self) -> Connection:
         """A connection, logged in. Raises OSError or hiredis.ReplyError."""

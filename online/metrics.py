@@ -28,6 +28,7 @@ class Metrics:
         self._saved = Counter("beforehand_saved_seconds", "Work done beforehand, by asset.", ["asset"], registry=to)
         self._late = Counter("beforehand_late", "Answers later than budget and slack.", registry=to)
         self._wrong_key = Counter("beforehand_wrong_key", "Values of another user than asked; refused.", registry=to)
+        self._ahead = Counter("beforehand_ahead", "Values that claim to be from the future.", registry=to)
         self._refused = Counter("beforehand_refused", "Requests refused, by HTTP status.", ["status"], registry=to)
         self._cache = Counter("beforehand_cache", "Look-ups by where they were answered.", ["by"], registry=to)
         self.queue = Gauge("beforehand_decode_in_flight", "Decodes running or waiting.", registry=to)
@@ -51,6 +52,10 @@ class Metrics:
             self._skipped.labels(rung, reason).inc()
         for name, milliseconds in response.ledger.saved_ms.items():
             self._saved.labels(name).inc(milliseconds / 1000)
+
+    def ahead(self) -> None:
+        """A stored value is newer than now: its age counts as zero."""
+        self._ahead.inc()
 
     def looked_up(self, by: str) -> None:
         """A look-up was answered by ``cache`` or ``redis``, or not at all (``none``)."""

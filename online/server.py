@@ -7,6 +7,7 @@ import ipaddress
 import json
 import logging
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -57,8 +58,14 @@ def serve(args: argparse.Namespace) -> Result:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
+    # uvicorn ends gracefully and then raises the signal again; being told to end is no failure.
+    signal.signal(signal.SIGTERM, _told)
     uvicorn.Server(config).run(sockets=[listener])
     return {"url": where, "stopped": True}
+
+
+def _told(_signal: int, _frame: object) -> None:
+    """Nothing is left to do: uvicorn has ended."""
 
 
 def build(

@@ -65,8 +65,7 @@ class Recall:
 
     async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
         """The best answer that the deadline allows."""
-        found = await self._store.find(request.user_id, deadline)
-        case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
+        case = await self._look_up(request, deadline)
         deadline.mark("store")
         if case is None:
             return self._nothing_loaded(request, deadline)
@@ -81,8 +80,7 @@ class Recall:
 
     async def explain(self, request: RecallRequest, deadline: Deadline) -> Explanation:
         """The same look-up and the same rungs, each of them tried."""
-        found = await self._store.find(request.user_id, deadline)
-        case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
+        case = await self._look_up(request, deadline)
         if case is None:
             return Explanation(
                 user_id=request.user_id,
@@ -100,6 +98,15 @@ class Recall:
             attempt = await self._attempt(rung, case, deadline) if reason is Reason.OK else Attempt(reason, [])
             rungs.append(RungAnswer(rung, attempt.reason, attempt.items, (deadline.elapsed() - begun) * 1000))
         return self._explanation(case, rungs)
+
+    async def _look_up(self, request: RecallRequest, deadline: Deadline) -> Case | None:
+        found = await self._store.find(request.user_id, deadline)
+        by = "cache" if found.cached and found.fault is None else "none" if found.fault else "redis"
+        self.metrics.looked_up(by)
+        case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
+        if case is not None and case.ahead:
+            self.metrics.ahead()
+        return case
 
     def _loaded(self) -> Loaded:
         loaded = self.releases.loaded
@@ -136,13 +143,14 @@ class Recall:
     def _respond(
         self, case: Case, rung: Rung, items: list[Item], skipped: dict[Rung, Reason], deadline: Deadline
     ) -> RecallResponse:
+        better = self._ladder[: self._ladder.index(rung)] if rung in self._ladder else self._ladder
         response = RecallResponse(
             user_id=case.request.user_id,
             items=items,
             rung=rung,
             release=case.release.id,
             assets=case.assets,
-            skipped={str(name): reason for name, reason in skipped.items()},
+            skipped={str(name): skipped[name] for name in better},
             ledger=_ledger(deadline, _saved_ms(case, rung)),
         )
         self.metrics.answered(response, deadline, self.slack_s)

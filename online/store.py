@@ -85,12 +85,12 @@ class Store:
             if wait_s >= min(FAIR_WAIT_S, self._timeout_s):
                 self.breaker.failed()
             raise
-        values = cast("list[bytes | None]", reply) if isinstance(reply, list) else []
-        if len(values) != 2:
-            raise ConnectionError("a reply of another shape")
-        self.breaker.succeeded()
-        state, candidates = values
-        return Pair(state, candidates)
+        match cast("object", reply):
+            case [bytes() | None as state, bytes() | None as candidates]:
+                self.breaker.succeeded()
+                return Pair(state, candidates)
+            case _:
+                raise ConnectionError("a reply of another shape")
 
     def _without(self, user_id: str, state: State, reason: Reason) -> Found:
         return Found(self.cache.last_resort(user_id), (state, reason), cached=True)

