@@ -123,10 +123,7 @@ class KafkaSource:
         mine = list(self._consumer.assignment())
         if not mine or self._assignments.new:
             return None
-        ends: dict[Any, int] = _guarded(lambda: self._consumer.end_offsets(mine, timeout_ms=REQUEST_TIMEOUT_MS))
-        return sum(
-            max(0, ends[one] - (_guarded(lambda p=one: self._consumer.position(p, 10_000)) or 0)) for one in mine
-        )
+        return _guarded(lambda: self._behind(mine))
 
     def close(self) -> None:
         _guarded(lambda: self._consumer.close(autocommit=False, timeout_ms=5_000))
