@@ -170,7 +170,8 @@ def _path(folder: Path, manifest: Manifest, name: str) -> Path:
 def _array(folder: Path, manifest: Manifest, name: str) -> Array:
     path = _path(folder, manifest, f"{ARRAYS}/{name}.npy")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        # A plain view of the mapping: numpy's own class for it costs microseconds at every index.
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError) as error:
         raise ReleaseError(f"not an array: {error}", where=str(path)) from None
 
