@@ -97,9 +97,9 @@ class Flink:
         return root_cause(history[0]["stacktrace"]) if history else None
 
     def checkpoint(self, job_id: str) -> str | None:
-        """Where the newest completed checkpoint or savepoint of a job is, for jobs that the cluster remembers."""
+        """The newest state of a job that the cluster remembers: checkpoint, savepoint or what it started from."""
         latest = self.ask(f"/jobs/{job_id}/checkpoints")["latest"]
-        newest = [latest[kind] for kind in ("completed", "savepoint") if latest.get(kind)]
+        newest = [latest[kind] for kind in ("restored", "completed", "savepoint") if latest.get(kind)]
         newest.sort(key=lambda one: one["id"])
         return newest[-1]["external_path"] if newest else None
 

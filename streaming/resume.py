@@ -20,6 +20,7 @@ class Deployment(msgspec.Struct, frozen=True):
     """What this state folder knows of the newest deployment: ``stream/deployment.json``."""
 
     job_id: str
+    started_from: str | None = None  # holds while the job has made no checkpoint of its own
     stopped_at: str | None = None  # the savepoint or checkpoint that a stop left
 
 
@@ -50,21 +51,35 @@ def recall() -> Deployment | None:
         return None
 
 
+def start_of(job_id: str) -> str | None:
+    """What a job was started from, where this state folder knows it."""
+    last = recall()
+    return last.started_from if last and last.job_id == job_id else None
+
+
 def choose(flink: Flink, *, named: str | None, fresh: bool) -> str | None:
-    """The savepoint or checkpoint to start from: the named one, else what the last job left; None starts anew.
+    """The savepoint or checkpoint to start from: the named one, else what the newest job left; None starts anew.
+
+    The newest job is the cluster's, unless this state folder knows a newer one. A job that failed before it had any
+    state, as with a wrong ``--from``, is passed over.
 
     Raises:
-        StoreError: when there was a job and what it left cannot be found.
+        StoreError: when there was a job and what it left cannot be looked for.
     """
     if named or fresh:
         return named
     last = recall()
-    if last and last.stopped_at:
-        return last.stopped_at
-    known = flink.jobs(JOB_NAME)
-    if known and (not last or any(job.job_id == last.job_id for job in known)):
-        return flink.checkpoint(known[0].job_id)
-    return _left_on_disk(flink, last.job_id) if last else None
+    remembered = False
+    for job in flink.jobs(JOB_NAME):
+        if last and job.job_id == last.job_id:
+            remembered = True
+            break
+        if path := flink.checkpoint(job.job_id):
+            return path
+    if last is None or last.stopped_at:
+        return last.stopped_at if last else None
+    own = flink.checkpoint(last.job_id) if remembered else _left_on_disk(flink, last.job_id)
+    return own or last.started_from
 
 
 def _left_on_disk(flink: Flink, job_id: str) -> str | None:

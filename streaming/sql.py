@@ -3,8 +3,8 @@
     events (raw bytes) ── READ_EVENT ──┬── reason IS NULL ── GROUP BY user ── LAST_EVENTS ── windows
                                        └── reason IS NOT NULL ───────────────────────────── dead-letters
 
-Every record is parsed once. After a failure some windows and dead letters come out a second time: a window is the same
-again, and a dead letter names its partition and offset.
+Every record is parsed once. After a failure the job goes on from its last checkpoint, so some windows come out a second
+time, from their older states up to the newest, and some dead letters too: they name their partition and offset.
 
 There is no event-time watermark: the windows are ordered by what they hold, so an empty partition holds nothing up and
 an event of 2010 is as good as one of today.

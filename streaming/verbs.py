@@ -87,7 +87,7 @@ def _deploy(args: argparse.Namespace) -> Result:
         made(f"made {', '.join(topics)}" if topics else "all there")
     with step("submit") as made:
         job_id = windows.submit(settings, flink.url, jars, path)
-        resume.remember(resume.Deployment(job_id))
+        resume.remember(resume.Deployment(job_id, started_from=path))
         made(f"job {job_id} from {path}" if path else f"job {job_id} from the beginning of the topic")
     with step("start") as made:
         state = flink.wait_running(job_id, WAIT_S)
@@ -130,8 +130,8 @@ def stop(args: argparse.Namespace) -> Result:
             path = flink.savepoint(job.job_id, WAIT_S, stop=True, target=args.to)
         else:
             flink.cancel(job.job_id, WAIT_S)
-            path = flink.checkpoint(job.job_id)
-        resume.remember(resume.Deployment(job.job_id, path))
+            path = flink.checkpoint(job.job_id) or resume.start_of(job.job_id)
+        resume.remember(resume.Deployment(job.job_id, stopped_at=path))
         made(f"state in {path}" if path else "there was no checkpoint yet: nothing is kept")
     return {"job_id": job.job_id, "changed": True, "state_path": path}
 

@@ -153,10 +153,11 @@ def test_the_newest_of_checkpoint_and_savepoint(cluster: Cluster) -> None:
         [
             {"latest": {"completed": completed, "savepoint": saved}},
             {"latest": {"completed": completed, "savepoint": None}},
-            {"latest": {"completed": None, "savepoint": None}},
+            {"latest": {"completed": None, "savepoint": None, "restored": {"id": 5, "external_path": "r5"}}},
+            {"latest": {"completed": None, "savepoint": None, "restored": None}},
         ]
     )
-    assert [cluster.flink.checkpoint("j") for _ in range(3)] == ["s9", "c7", None]
+    assert [cluster.flink.checkpoint("j") for _ in range(4)] == ["s9", "c7", "r5", None]
 
 
 def test_report_sums_the_subtasks_and_takes_the_worst_share(cluster: Cluster) -> None:

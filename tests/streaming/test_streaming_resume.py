@@ -48,8 +48,9 @@ def test_nothing_known_starts_anew() -> None:
 
 
 def test_what_a_stop_left_comes_first() -> None:
-    resume.remember(Deployment("a", "savepoint"))
+    resume.remember(Deployment("a", stopped_at="savepoint"))
     assert choose(Cluster({"a": "checkpoint"})) == "savepoint"
+    assert choose(Cluster({})) == "savepoint"
 
 
 def test_a_failed_job_goes_on_from_its_checkpoint() -> None:
@@ -61,8 +62,28 @@ def test_another_state_folder_asks_the_cluster() -> None:
     assert choose(Cluster({"newest": "chk-9", "older": "chk-1"})) == "chk-9"
 
 
+def test_a_job_that_failed_before_it_had_state_is_passed_over() -> None:
+    wrong_path = {"wrong --from": None}
+    assert choose(Cluster({**wrong_path, "before": "chk-9"})) == "chk-9"
+    resume.remember(Deployment("a", stopped_at="savepoint"))
+    assert choose(Cluster(wrong_path)) == "savepoint"
+
+
+def test_a_job_without_a_checkpoint_hands_on_what_it_was_started_from() -> None:
+    resume.remember(Deployment("a", started_from="savepoint"))
+    assert choose(Cluster({"a": None})) == "savepoint"
+    assert choose(Cluster({"a": "chk-3"})) == "chk-3"
+    assert (resume.start_of("a"), resume.start_of("b")) == ("savepoint", None)
+
+
+def test_a_newer_job_from_elsewhere_wins_and_an_older_one_does_not() -> None:
+    resume.remember(Deployment("a", stopped_at="savepoint"))
+    assert choose(Cluster({"newer": "chk-9", "a": "chk-4", "older": "chk-1"})) == "chk-9"
+    assert choose(Cluster({"a": "chk-4", "older": "chk-1"})) == "savepoint"
+
+
 def test_a_named_path_or_fresh_wins() -> None:
-    resume.remember(Deployment("a", "savepoint"))
+    resume.remember(Deployment("a", stopped_at="savepoint"))
     assert choose(Cluster({}), named="mine") == "mine"
     assert choose(Cluster({}), fresh=True) is None
 
@@ -73,8 +94,7 @@ def test_after_a_restart_of_the_cluster_the_newest_complete_checkpoint_is_found(
     for number in (2, 9):  # the tenth was not finished
         (state / "checkpoints" / "a" / f"chk-{number}" / "_metadata").touch()
     resume.remember(Deployment("a"))
-    cluster = Cluster({"unrelated": "chk-1"}, (state / "checkpoints").as_uri())
-    assert choose(cluster) == (state / "checkpoints" / "a" / "chk-9").as_uri()
+    assert choose(Cluster({}, (state / "checkpoints").as_uri())) == (state / "checkpoints" / "a" / "chk-9").as_uri()
 
 
 def test_a_job_that_never_made_a_checkpoint_starts_anew(state: Path) -> None:
