@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from nearline.release import Release, load_release, release_folder
+from nearline.candidates import ListMaker
+from nearline.release import RUNTIME_ERRORS, Release, load_release, release_folder
+from nearline.states import Reading, Record, StateMaker
 from schemas.cli import say
 from schemas.errors import BeforehandError, ReleaseError
+from schemas.event import MIN_AT_MS
+from schemas.names import Kind
 from schemas.registry import Registry
+from schemas.window import Window, WindowEvent
 
 CHECK_EVERY_S = 3.0
+
+
+def open_release(folder: Path) -> Release:
+    """Load a release and run both graphs once: what fails must fail before it is used, and the first run is slow.
+
+    Raises:
+        ReleaseError: see ``load_release``; or a graph does not run, or gives numbers that are not finite.
+    """
+    release = load_release(folder)
+    item_id = next(reversed(list(release.item_number)))
+    window = Window([WindowEvent("trial", item_id, Kind.CLICK, MIN_AT_MS)])
+    try:
+        made = StateMaker(release).make([Reading(Record(0, 0, b"trial", b""), "trial", window)])
+        ListMaker(release).make([state for state, _ in made.states])
+    except RUNTIME_ERRORS as error:
+        raise ReleaseError(f"a graph does not run: {error}", where=str(folder), mend="Build it again.") from None
+    if made.refused:
+        raise ReleaseError("the encoder gives numbers that are not finite", where=str(folder), mend="Build it again.")
+    return release
 
 
 class ReleaseFollower:
@@ -42,7 +67,7 @@ class ReleaseFollower:
             raise ReleaseError(
                 "no release is current", mend="Make one with `./beforehand build`, or promote one by its id."
             )
-        return load_release(release_folder(row))
+        return open_release(release_folder(row))
 
     def newer(self, in_use: str) -> Release | None:
         """Another release, once it is current and loaded; None while there is nothing to change."""
@@ -69,7 +94,7 @@ class ReleaseFollower:
             return
         self._said_down = False
         if row is not None and row.id not in (in_use, self._refused):
-            self._loading = (row.id, self._pool.submit(load_release, release_folder(row)))
+            self._loading = (row.id, self._pool.submit(open_release, release_folder(row)))
 
     def _loaded(self) -> Release | None:
         assert self._loading is not None

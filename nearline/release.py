@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ from schemas.release import (
 
 Array = NDArray[Any]
 T = TypeVar("T")
+_raised: dict[str, Any] = vars(importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state"))
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    ValueError,
+    *(one for one in _raised.values() if isinstance(one, type) and issubclass(one, Exception)),
+)
+"""What loading or running a graph raises: onnxruntime's own errors share no base class."""
 NEIGHBOUR_ARRAYS = ("neighbour_items", "neighbour_scores")
 
 
@@ -85,11 +92,13 @@ def load_release(folder: Path, public_key: Path | None = None) -> Release:
             where=str(folder / CATALOGUE),
             mend="Publish the release again.",
         )
+    arrays = {name: _array(folder / ARRAYS / f"{name}.npy") for name in names}
+    _check_shapes(folder, model, arrays)
     return Release(
         manifest=manifest,
         encoder=_session(folder / INTENT_ENCODER),
         decoder=_session(folder / DECODER),
-        arrays={name: _array(folder / ARRAYS / f"{name}.npy") for name in names},
+        arrays=arrays,
         item_number={item: number for number, item in enumerate(catalogue.item_ids)},
         users=_decode(folder / PROFILES, Profiles).users,
     )
@@ -103,7 +112,7 @@ def _session(path: Path) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except RuntimeError as error:  # the runtime's own errors derive from it
+    except RUNTIME_ERRORS as error:
         raise ReleaseError(f"the graph does not load: {error}", where=str(path), mend="Build it again.") from None
 
 
@@ -112,6 +121,22 @@ def _array(path: Path) -> Array:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise ReleaseError(f"not an array: {error}", where=str(path), mend="Publish the release again.") from None
+
+
+def _check_shapes(folder: Path, model: Model, arrays: Mapping[str, Array]) -> None:
+    expected = {
+        "item_in": (model.num_items + 1, model.width),
+        "neighbour_items": (model.num_items, arrays["neighbour_items"].shape[1]),
+        "neighbour_scores": arrays["neighbour_items"].shape,
+        "prompt_defaults": (model.num_buckets, model.prompt_rows, model.width),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ReleaseError(
+                f"the shape is {arrays[name].shape}, the manifest says {shape}",
+                where=str(folder / ARRAYS / f"{name}.npy"),
+                mend="Publish the release again.",
+            )
 
 
 def _decode(path: Path, kind: type[T]) -> T:

@@ -71,11 +71,18 @@ class Watch:
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
+    def read(self, users: Collection[str]) -> dict[str, int]:
+        """The watermarks of users now. Raises ``StoreError`` when Redis does not answer."""
+        try:
+            return watermarks(self._client, users)
+        except RedisError as error:
+            raise failure(error) from None
+
     def look(self) -> None:
         """Read every user who is waited for, in case an announcement was lost."""
         with self._lock:
-            read = list(self._waiting)
-        self._seen(watermarks(self._client, read))
+            waiting = list(self._waiting)
+        self._seen(self.read(waiting))
 
     def _seen(self, found: Mapping[str, int]) -> None:
         now = self._clock()
@@ -115,5 +122,5 @@ def _listen(channel: Any, watch: Watch, stop: Flag) -> None:
             message = channel.get_message(timeout=0.25)
             if message is not None:
                 watch.announced(msgspec.msgpack.decode(message["data"], type=list[str]))
-        except RedisError:  # what it missed is read at the end
+        except (RedisError, msgspec.DecodeError):  # what it missed is read at the end
             stop.wait(0.5)

@@ -7,15 +7,16 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from conftest import FIXTURES
 
 from nearline import following
-from nearline.following import ReleaseFollower
+from nearline.following import ReleaseFollower, open_release
 from nearline.release import Release
 from schemas.errors import ReleaseError
 from schemas.registry import Registry, ReleaseRow, Status
-from schemas.release import MANIFEST, Manifest, content_id, load_private_key, write_manifest
+from schemas.release import MANIFEST, Content, Manifest, content_id, file_entry, load_private_key, write_manifest
 
 
 @pytest.fixture
@@ -36,10 +37,13 @@ def promoted(registry: Registry, folder: Path, path: str | None = None) -> str:
 def other_release(folder: Path) -> Path:
     shutil.copytree(FIXTURES / "release", folder)
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    content = msgspec.structs.replace(manifest.content, parents=[manifest.id])
+    write(folder, manifest, msgspec.structs.replace(manifest.content, parents=[manifest.id]))
+    return folder
+
+
+def write(folder: Path, manifest: Manifest, content: Content) -> None:
     key = load_private_key(FIXTURES / "release.pem")
     write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(content), content=content), key)
-    return folder
 
 
 def soon(follower: ReleaseFollower, in_use: str, tries: int = 100) -> Release | None:
@@ -77,6 +81,19 @@ def test_it_follows_a_promotion(registry: Registry, release_folder: Path, tmp_pa
     assert found is not None
     assert found.id == after != before
     follower.close()
+
+
+def test_a_release_that_loads_but_gives_no_numbers_is_refused(
+    registry: Registry, release_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(release_folder, tmp_path / "nan"))
+    path = folder / "arrays" / "item_in.npy"
+    np.save(path, np.full_like(np.load(path), np.nan))
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    files = {name: file_entry(folder / name) for name in manifest.content.files}
+    write(folder, manifest, msgspec.structs.replace(manifest.content, files=files))
+    with pytest.raises(ReleaseError, match="not finite"):
+        open_release(folder)
 
 
 def test_a_pinned_release_stays(registry: Registry, release_folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from nearline.release import Release, load_release
 from schemas.errors import ReleaseError
-from schemas.release import MANIFEST, Manifest, load_private_key, write_manifest
+from schemas.release import (
+    CATALOGUE,
+    MANIFEST,
+    Catalogue,
+    Manifest,
+    content_id,
+    file_entry,
+    load_private_key,
+    write_manifest,
+)
 
 
 @pytest.fixture
@@ -45,15 +54,48 @@ def test_another_signature_is_refused(copy: Path, release_key: Path) -> None:
 
 
 def test_a_release_for_a_newer_runtime_is_refused(copy: Path, release_key: Path) -> None:
-    manifest = msgspec.json.decode((copy / MANIFEST).read_bytes(), type=Manifest)
-    content = msgspec.structs.replace(manifest.content, minimum_runtimes={"onnxruntime": "99.1"})
-    _sign_again(copy, msgspec.structs.replace(manifest, content=content), release_key)
+    sign_again(copy, release_key, minimum_runtimes={"onnxruntime": "99.1"})
     with pytest.raises(ReleaseError, match=r"99\.1"):
         load_release(copy, release_key)
 
 
-def _sign_again(folder: Path, manifest: Manifest, release_key: Path) -> None:
-    from schemas.release import content_id
+@pytest.mark.parametrize("graph", ["intent_encoder.onnx", "decoder.onnx"])
+def test_a_graph_that_does_not_load_is_refused_by_name(copy: Path, release_key: Path, graph: str) -> None:
+    (copy / graph).write_bytes(b"not a graph")
+    sign_again(copy, release_key)
+    with pytest.raises(ReleaseError, match=graph):
+        load_release(copy, release_key)
 
+
+@pytest.mark.parametrize("name", ["item_in", "neighbour_items", "neighbour_scores", "prompt_defaults"])
+def test_an_array_of_another_size_is_refused_by_name(copy: Path, release_key: Path, name: str) -> None:
+    path = copy / "arrays" / f"{name}.npy"
+    np.save(path, np.load(path)[:-1])
+    sign_again(copy, release_key)
+    with pytest.raises(ReleaseError, match=name):
+        load_release(copy, release_key)
+
+
+def test_an_array_of_objects_is_refused(copy: Path, release_key: Path) -> None:
+    np.save(copy / "arrays" / "item_in.npy", np.asarray([{}, []], object))
+    sign_again(copy, release_key)
+    with pytest.raises(ReleaseError, match="not an array"):
+        load_release(copy, release_key)
+
+
+def test_a_short_catalogue_is_refused(copy: Path, release_key: Path) -> None:
+    catalogue = msgspec.msgpack.decode((copy / CATALOGUE).read_bytes(), type=Catalogue)
+    shorter = msgspec.structs.replace(catalogue, item_ids=catalogue.item_ids[:-1])
+    (copy / CATALOGUE).write_bytes(msgspec.msgpack.encode(shorter))
+    sign_again(copy, release_key)
+    with pytest.raises(ReleaseError, match="59 items"):
+        load_release(copy, release_key)
+
+
+def sign_again(folder: Path, release_key: Path, **changes: object) -> None:
+    """A release as it would have been published with what lies in the folder now."""
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    files = {name: file_entry(folder / name) for name in manifest.content.files}
+    content = msgspec.structs.replace(manifest.content, files=files, **changes)
     key = load_private_key(release_key.with_suffix(".pem"))
-    write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(manifest.content)), key)
+    write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(content), content=content), key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -9,14 +11,16 @@ import pytest
 import redis
 from nearline_fakes import AT, state
 
-from nearline import replay
+from nearline import replay, waiting
 from nearline.replay import lines, publish, sample_users
 from nearline.store import StateStore
 from nearline.visibility import Watch, watching, watermarks
+from nearline.waiting import wait_idle
 from schemas.errors import DataError, StoreError
 from schemas.event import Event, encode_event
 from schemas.keys import state_key
 from schemas.names import Kind
+from schemas.plan import load_plan
 
 
 def line(user: str, at: int = AT, number: int = 0) -> bytes:
@@ -132,18 +136,43 @@ def test_events_that_can_say_nothing_are_not_measured(client: redis.Redis, store
     assert watch.unseen == 1
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("STUCK_S", 0.3), ("STILL_AT_MOST_S", 0.3), ("LOOK_EVERY_S", 0.02)):
+        monkeypatch.setattr(waiting, name, value)
+
+
+@pytest.mark.usefixtures("waits")
+def test_the_wait_ends_when_every_watermark_is_reached(client: redis.Redis, store: StateStore) -> None:
+    store.write_states([(state("u", AT), 1)])
+    watch = Watch(client, ())
+    later = threading.Timer(0.1, lambda: store.write_states([(state("v", AT + 3), 2)]))
+    later.start()
+    far_ahead = int(time.time() * 1000) + 86_400_000  # a dead letter by the plan
+    assert wait_idle({"u": AT - 1, "v": AT + 3, "w": far_ahead}, watch, load_plan()) >= 0.1
+    later.join()
+
+
+@pytest.mark.usefixtures("waits")
+def test_the_wait_names_who_stays_behind(client: redis.Redis, store: StateStore) -> None:
+    store.write_states([(state("u", AT), 1)])
+    with pytest.raises(StoreError, match=r"1 users.*'late'"):
+        wait_idle({"u": AT, "late": AT}, Watch(client, ()), load_plan())
+
+
+@pytest.mark.usefixtures("waits")
+def test_other_users_do_not_keep_the_wait_going(client: redis.Redis, store: StateStore) -> None:
+    store.write_states([(state("u", AT), 1)])
+    watch = Watch(client, ())
+    watch.changed_at = time.monotonic() + 1_000_000
+    assert wait_idle({"u": AT}, watch, load_plan()) < 60
+
+
 def test_announcements_are_heard(redis_url: str, client: redis.Redis, store: StateStore) -> None:
     with watching(redis_url, {"u"}) as watch:
         watch.sent("u", AT)
         store.write_states([(state("u", AT), 1)])
         for _ in range(100):
-            if not watch.unseen:
-                break
-            watch_wait()
+            if watch.unseen:
+                time.sleep(0.05)
         assert (watch.unseen, len(watch.freshness_ms)) == (0, 1)
-
-
-def watch_wait() -> None:
-    import time
-
-    time.sleep(0.05)
