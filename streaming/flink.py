@@ -19,6 +19,9 @@ TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 REQUEST_TIMEOUT_S = 10.0
 POLL_S = 0.25
 
+# Flink answers from caches that are up to 3 s old (web.refresh-interval, rest.cache.checkpoint-statistics.timeout).
+CACHE_S = 3.2
+
 
 class Job(msgspec.Struct, frozen=True):
     """One job that the cluster knows, running or not."""
@@ -80,7 +83,7 @@ class Flink:
             time.sleep(POLL_S)
 
     def _not_running(self, job_id: str, job: dict[str, Any]) -> StoreError:
-        cause = self.cause(job_id)
+        cause = self.cause(job_id, job["state"])
         free = self.ask("/overview")["slots-available"]
         if job["state"] in TERMINAL:
             mend = "Mend the cause and deploy again."
@@ -91,14 +94,26 @@ class Flink:
         problem = f"the job does not run, it is {job['state']}: {cause or 'Flink names no cause'}"
         return StoreError(problem, where=f"{self.url} job {job_id}", mend=mend)
 
-    def cause(self, job_id: str) -> str | None:
-        """The innermost cause of the job's newest failure, in one line."""
-        history = self.ask(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {}).get("entries", [])
-        return root_cause(history[0]["stacktrace"]) if history else None
+    def cause(self, job_id: str, state: str) -> str | None:
+        """The innermost cause of the job's newest failure, in one line. A FAILED job has one: it is waited for."""
+        deadline = time.monotonic() + (2 * CACHE_S if state == "FAILED" else 0)
+        while True:
+            history = self.ask(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {}).get("entries", [])
+            if history:
+                return root_cause(history[0]["stacktrace"])
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(POLL_S)
 
     def checkpoint(self, job_id: str) -> str | None:
-        """The newest state of a job that the cluster remembers: checkpoint, savepoint or what it started from."""
-        latest = self.ask(f"/jobs/{job_id}/checkpoints")["latest"]
+        """The newest state of a job that is over: checkpoint, savepoint or what it started from.
+
+        For jobs that the cluster remembers. It takes some seconds, lest an older checkpoint be named that is deleted.
+        """
+        path = f"/jobs/{job_id}/checkpoints"
+        self.ask(path)
+        time.sleep(CACHE_S)
+        latest = self.ask(path)["latest"]
         newest = [latest[kind] for kind in ("restored", "completed", "savepoint") if latest.get(kind)]
         newest.sort(key=lambda one: one["id"])
         return newest[-1]["external_path"] if newest else None

@@ -63,7 +63,7 @@ def report(flink: Flink, job: Job) -> JobReport:
         num_failed_checkpoints=checkpoints["counts"]["failed"],
         checkpoint=latest.get("external_path"),
         checkpoint_age_s=time.time() - acknowledged / 1000 if acknowledged else None,
-        cause=flink.cause(job.job_id),
+        cause=flink.cause(job.job_id, job.state),
     )
 
 

@@ -58,7 +58,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr("streaming.flink.CACHE_S", 0.3)
     made = Cluster()
     yield made
     made.server.shutdown()
@@ -149,15 +150,25 @@ def test_a_failed_savepoint_is_an_error(cluster: Cluster) -> None:
 
 def test_the_newest_of_checkpoint_and_savepoint(cluster: Cluster) -> None:
     completed, saved = {"id": 7, "external_path": "c7"}, {"id": 9, "external_path": "s9"}
-    cluster.answers["/jobs/j/checkpoints"] = InTurn(
-        [
-            {"latest": {"completed": completed, "savepoint": saved}},
-            {"latest": {"completed": completed, "savepoint": None}},
-            {"latest": {"completed": None, "savepoint": None, "restored": {"id": 5, "external_path": "r5"}}},
-            {"latest": {"completed": None, "savepoint": None, "restored": None}},
-        ]
-    )
-    assert [cluster.flink.checkpoint("j") for _ in range(4)] == ["s9", "c7", "r5", None]
+    latest = [
+        {"completed": completed, "savepoint": saved},
+        {"completed": completed, "savepoint": None},
+        {"completed": None, "savepoint": None, "restored": {"id": 5, "external_path": "r5"}},
+        {"completed": None, "savepoint": None, "restored": None},
+    ]
+    expected = ["s9", "c7", "r5", None]
+    old = {"latest": {"completed": {"id": 1, "external_path": "deleted by now"}, "savepoint": None}}
+    for one, path in zip(latest, expected, strict=True):
+        cluster.answers["/jobs/j/checkpoints"] = InTurn([old, {"latest": one}])
+        assert cluster.flink.checkpoint("j") == path
+
+
+def test_the_cause_of_a_failed_job_is_waited_for(cluster: Cluster) -> None:
+    told = {"exceptionHistory": {"entries": [{"stacktrace": TRACE}]}}
+    cluster.answers["/jobs/j/exceptions"] = InTurn([{}, told])
+    assert cluster.flink.cause("j", "RUNNING") is None
+    cluster.answers["/jobs/j/exceptions"] = InTurn([{}, told])
+    assert cluster.flink.cause("j", "FAILED") == root_cause(TRACE)
 
 
 def test_report_sums_the_subtasks_and_takes_the_worst_share(cluster: Cluster) -> None:
