@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -86,8 +87,10 @@ class App:
         except RefusedError as error:
             self._recall.metrics.refused(error.status)
             await reply_value(send, _body(error), answer_codec(scope), error.status)
-        except Exception:  # the edge: one request's fault must not end the process
-            log.exception("a request failed in %s", scope["path"].split("/users/")[0])
+        except Exception as error:  # noqa: BLE001 - the edge: one request's fault must not end the process
+            # The message and the path may name a user; the type and the place may not.
+            place = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a request failed: %s\n%s", type(error).__name__, place)
             self._recall.metrics.refused(500)
             failed = ErrorBody("the service failed", "", "See its log.")
             await reply_value(send, failed, answer_codec(scope), 500)

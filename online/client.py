@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from schemas.api import Explanation, PromptEmbedding, RecallRequest, RecallResponse
 from schemas.errors import BeforehandError
@@ -152,26 +152,52 @@ class AsyncRecallClient:
 
 
 class RecallClient:
-    """For threads: the same calls, driven by an event loop of its own so that the limits hold to the millisecond."""
+    """For threads: the same calls, driven by an event loop of its own so that the limits hold to the millisecond.
+
+    It may be made before a fork: each process starts its own loop at its first call.
+    """
 
     def __init__(self, base_url: str, *, timeout_s: float | None = None, api_key: str | None = None) -> None:
-        self._portal_context: AbstractContextManager[BlockingPortal] = start_blocking_portal()
-        self._portal = self._portal_context.__enter__()
-        self._client = AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key)
+        self._make = lambda: AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key)
+        self._lock = threading.Lock()
+        self._open: _Running | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._portal.call(self._client.__aexit__)
-        self._portal_context.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def recall(self, user_id: str, **fields: Any) -> RecallResponse:
         """As ``AsyncRecallClient.recall``."""
-        return self._portal.call(lambda: self._client.recall(user_id, **fields))
+        return self._run(lambda client: client.recall(user_id, **fields))
 
     def explain(self, user_id: str, *, k: int = 10) -> Explanation:
         """As ``AsyncRecallClient.explain``."""
-        return self._portal.call(lambda: self._client.explain(user_id, k=k))
+        return self._run(lambda client: client.explain(user_id, k=k))
+
+    def close(self) -> None:
+        """Close the connections and end the loop. Another call starts anew."""
+        with self._lock:
+            running, self._open = self._open, None
+        if running is not None and running.pid == os.getpid():
+            asyncio.run_coroutine_threadsafe(running.client.__aexit__(), running.loop).result()
+            running.loop.call_soon_threadsafe(running.loop.stop)
+
+    def _run(self, call: Callable[[AsyncRecallClient], Coroutine[Any, Any, T]]) -> T:
+        with self._lock:
+            if self._open is None or self._open.pid != os.getpid():
+                self._open = _Running(os.getpid(), asyncio.new_event_loop(), self._make())
+                # A daemon: a client that is never closed must not keep the process.
+                threading.Thread(target=self._open.loop.run_forever, name="recall", daemon=True).start()
+            running = self._open
+        return asyncio.run_coroutine_threadsafe(call(running.client), running.loop).result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """One process's loop; the thread that drives it does not survive a fork."""
+
+    pid: int
+    loop: asyncio.AbstractEventLoop
+    client: AsyncRecallClient

@@ -257,13 +257,15 @@ def test_openapi_names_every_path_and_type(recall):
 
 
 def test_a_fault_of_ours_is_a_500_without_details(recall, monkeypatch, caplog):
-    async def broken(*_):
-        raise KeyError("secret user u1")
+    async def broken(request, _deadline):
+        raise KeyError(request.user_id)
 
     monkeypatch.setattr(recall, "answer", broken)
     response = post(recall, b'{"user_id": "u1"}')
     assert response.status_code == 500
     assert "u1" not in response.text
+    assert "KeyError" in caplog.text
+    assert "u1" not in caplog.text
 
 
 def test_a_client_that_leaves_gets_nothing(recall):

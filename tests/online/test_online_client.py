@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import httpx
@@ -19,6 +23,7 @@ from online.client import (
     RecallUnavailableError,
 )
 from online.service import Recall
+from schemas.locations import ROOT
 from schemas.names import Rung
 
 
@@ -131,3 +136,39 @@ def test_the_synchronous_client_keeps_the_same_promise():
     asyncio.run(asyncio.wait_for(run(), 20))
     with RecallClient("http://127.0.0.1:9") as client, pytest.raises(RecallUnavailableError):
         client.recall("u1")
+
+
+def test_a_client_made_before_a_fork_works_in_the_child():
+    told, tell = os.pipe()
+    with RecallClient("http://127.0.0.1:9", timeout_s=5) as client:
+        with pytest.raises(RecallUnavailableError):
+            client.recall("u1")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # a hang ends the child, and the test with it
+            try:
+                client.recall("u1")
+            except RecallUnavailableError:
+                os.write(tell, b"typed")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(tell)
+        assert os.read(told, 100) == b"typed"
+        with pytest.raises(RecallUnavailableError):
+            client.recall("u1")
+
+
+def test_a_client_that_is_never_closed_does_not_keep_the_process():
+    code = """
+from online.client import RecallClient, RecallUnavailableError
+client = RecallClient("http://127.0.0.1:9")
+try:
+    client.recall("u1")
+except RecallUnavailableError:
+    print("typed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.strip() == "typed"
