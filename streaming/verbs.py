@@ -21,7 +21,10 @@ WAIT_S = 120.0
 
 def add_verbs(verbs: Any) -> None:
     """Add ``stream`` with its verbs."""
-    stream = verbs.add_parser("stream", help="the job that keeps the users' windows", description=__doc__)
+    about = "the Flink job that keeps every user's window of the last events"
+    example = "example:\n  ./beforehand stream deploy"
+    plain = argparse.RawDescriptionHelpFormatter
+    stream = verbs.add_parser("stream", help=about, description=about, epilog=example, formatter_class=plain)
     subs = stream.add_subparsers(dest="subverb", required=True, metavar="VERB")
 
     sub = verb(subs, "deploy", deploy, "submit the windows job and wait until it runs", "stream deploy")
