@@ -1,16 +1,27 @@
-"""``./beforehand data|build|release`` and, for developers, ``python -m offline fixture``."""
+"""``./beforehand data|build|release`` and, for developers, ``python -m offline fixture``.
+
+A verb's module is imported when the verb runs: torch and Beam take seconds.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from schemas import cli
 from schemas.locations import ROOT
 
+GENERIC = """
+A shop's own files are CSV or Parquet. Catalogue: item_id, title[, text, category, brand].
+Events: user_id, item_id, kind (impression, click, cart, purchase), at (milliseconds since 1970, or a date and time
+with its offset)[, event_id]. Profiles: user_id, bucket. A bad row is reported by number and reason (rejected.jsonl);
+every other row is used."""
+
 
 def fixture(_args: argparse.Namespace) -> cli.Result:
     """Make ``tests/fixtures`` anew."""
-    from offline.fixture import make_fixture  # noqa: PLC0415 — torch takes seconds to import
+    from offline.fixture import make_fixture
 
     folder = ROOT / "tests" / "fixtures"
     with cli.step("fixture release") as made:
@@ -19,21 +30,35 @@ def fixture(_args: argparse.Namespace) -> cli.Result:
     return {"release": manifest.id, "files": len(manifest.content.files)}
 
 
-def data(args: argparse.Namespace) -> cli.Result:
-    """Write a data set."""
-    from offline.data.verb import make_data  # noqa: PLC0415
-
-    return make_data(args)
-
-
-def main() -> None:
+def main(argv: list[str]) -> None:
     """Parse the command line and run the verb."""
     top, verbs = cli.parser("offline", "Data, training and releases.")
-    cli.verb(
-        verbs, "fixture", fixture, "make the tiny release that the tests use", "fixture  # python -m offline fixture"
-    )
-    cli.main(top)
+    name = argv[0] if argv else ""
+    if name == "data":
+        from offline.data import verb as data
+
+        about = "Make a data set: catalogue, training events, held-back events and targets." + GENERIC
+        data.arguments(cli.verb(verbs, "data", data.make_data, about, "data --small"))
+    elif name == "build":
+        from offline.build import verb as build
+
+        about = "Build a release from a data set, stage by stage; a stage whose inputs have not changed is skipped."
+        build.arguments(cli.verb(verbs, "build", build.build_release, about, "build --data journey-small"))
+    elif name == "release":
+        from offline import releases
+
+        about = "List, show, verify, promote and roll back releases."
+        releases.arguments(cli.verb(verbs, "release", releases.release, about, "release list"))
+    else:
+        cli.verb(
+            verbs,
+            "fixture",
+            fixture,
+            "Make the tiny release that the tests use.",
+            "fixture (python -m offline fixture)",
+        )
+    cli.main(top, argv)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

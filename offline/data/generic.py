@@ -64,7 +64,11 @@ def _events(path: Path, items: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame
         event_id=pl.coalesce(pl.col("event_id"), made.cast(pl.String)),
         known=pl.col("item_id").is_in(items["item_id"].implode()),
     )
-    rules = [*event_rules(), *id_rules("event_id"), (~pl.col("known"), "an item that is not in the catalogue", "item_id")]
+    rules = [
+        *event_rules(),
+        *id_rules("event_id"),
+        (~pl.col("known"), "an item that is not in the catalogue", "item_id"),
+    ]
     good, bad = set_aside(frame, path.name, rules)
     good = good.sort("user_id", "at", "event_id")
     pause = (pl.col("at").diff().fill_null(0).over("user_id") > SESSION_GAP_MS).cum_sum().over("user_id")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from schemas.event import MAX_AT_MS, MAX_ID_BYTES, MIN_AT_MS
+from schemas.event import MAX_AT_MS, MAX_ID_CHARACTERS, MIN_AT_MS
 from schemas.names import Kind
 
 CATALOGUE_COLUMNS = ("item_id", "title", "text", "category", "brand")
@@ -63,7 +63,7 @@ def id_rules(*columns: str) -> list[tuple[pl.Expr, str, str]]:
         text = pl.col(name)
         rules += [
             (text.is_null() | (text == ""), f"no {name}", name),
-            (text.str.len_bytes() > MAX_ID_BYTES, f"{name} is longer than {MAX_ID_BYTES} bytes", name),
+            (text.str.len_chars() > MAX_ID_CHARACTERS, f"{name} is longer than {MAX_ID_CHARACTERS} characters", name),
             (text.str.contains("\ufffd", literal=True), f"{name} is not UTF-8", name),
             (text.str.contains(CONTROL), f"{name} has control characters", name),
         ]
@@ -77,7 +77,11 @@ def event_rules(at_text: str = "at_text") -> list[tuple[pl.Expr, str, str]]:
     return [
         *id_rules("user_id", "item_id"),
         (~pl.col("kind").is_in([str(kind) for kind in Kind]), f"kind is not one of {', '.join(Kind)}", "kind"),
-        (at.is_null(), "at is neither milliseconds nor a date and time with its offset (2026-01-31T12:00:00Z)", at_text),
+        (
+            at.is_null(),
+            "at is neither milliseconds nor a date and time with its offset (2026-01-31T12:00:00Z)",
+            at_text,
+        ),
         (between[0], "at looks like seconds: send milliseconds since 1970", at_text),
         (at > MAX_AT_MS, "at is past the year 2100, or in microseconds: send milliseconds since 1970", at_text),
         (~between[1], "at is before the year 2000", at_text),

@@ -72,9 +72,7 @@ def split(source: Source, cut_ms: int) -> Split:
     start = held.group_by("user_id", "session").agg(start=pl.col("at").min())
     last = start.sort("user_id", "start", "session").unique("user_id", keep="last", maintain_order=True)
     in_target = held.join(last, on=["user_id", "session"], how="semi")
-    targets = [
-        _target(rows) for _, rows in in_target.group_by("user_id", maintain_order=True)
-    ]
+    targets = [_target(rows) for _, rows in in_target.group_by("user_id", maintain_order=True)]
     replay = held.join(last, on=["user_id", "session"], how="anti").sort("at", "event_id")
     return Split(source.events.filter(pl.col("at") < cut_ms), replay, targets, cut_ms)
 

@@ -24,7 +24,9 @@ def make_data(args: argparse.Namespace) -> cli.Result:
     with cli.step(f"data {name}") as made:
         narrowed = narrow(source, small=args.small)
         about = write(folder, narrowed, split(narrowed, cut_time(narrowed.events)), load_plan().model.window)
-        made(f"{about['items']:,} items, {about['users']:,} users, {about['events']:,} events, {about['targets']:,} targets")
+        made(
+            f"{about['items']:,} items, {about['users']:,} users, {about['events']:,} events, {about['targets']:,} targets"
+        )
     for reason, count in {**about["rejected"], **about["left_out"]}.items():
         cli.say(f"  {count:,} × {reason}")
     if source.name == "files":
@@ -56,6 +58,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="of the data set (default: journey or journey-small)")
     parser.add_argument("--source", choices=["completejourney", "online-retail"], default="completejourney")
     parser.add_argument("--file", type=Path, help="invoices.parquet of Online Retail")
-    parser.add_argument("--catalogue", type=Path, help="your items: item_id, title[, text, category, brand] (.csv, .parquet)")
-    parser.add_argument("--events", type=Path, help="your events: user_id, item_id, kind, at[, event_id] (.csv, .parquet)")
+    parser.add_argument(
+        "--catalogue", type=Path, help="your items: item_id, title[, text, category, brand] (.csv, .parquet)"
+    )
+    parser.add_argument(
+        "--events", type=Path, help="your events: user_id, item_id, kind, at[, event_id] (.csv, .parquet)"
+    )
     parser.add_argument("--profiles", type=Path, help="your users' buckets: user_id, bucket (.csv, .parquet)")

@@ -102,7 +102,7 @@ class Beam(nn.Module):
         self.widths = arch.beam
         self.k_max = arch.k_max
 
-    def forward(
+    def forward(  # noqa: PLR0917 — the graph's inputs, by place
         self,
         intent: Tensor,
         prompt: Tensor,
@@ -119,12 +119,24 @@ class Beam(nn.Module):
         them or not. ``exclude`` and ``allow`` act before the last cut: what may not be shown takes no place.
         """
         request = Request(intent, prompt, neighbour_item, neighbour_score, exclude, allow, weights)
+        item, path, affinity, near = self.candidates(request, arrays)
+        score = blend(path, affinity, near, weights)
+        return best(item, score, self.k_max)
+
+    def candidates(self, request: Request, arrays: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The beam's leaves and the neighbours, each once: item, log-probability, item score, neighbour score."""
         levels, items = split(arrays)
-        query = self.decoder.join(intent, prompt)
+        query = self.decoder.join(request.intent, request.prompt)
         allowed = Filter(request, items)
         beam = self.search(query, levels, allowed)
-        forced = self.force(query, neighbour_item, levels, items, allowed)
-        return self.rank(query, request, items, beam, forced)
+        known, forced = self.force(query, request.neighbour_item, levels, items, allowed)
+        # The beam's copy of a neighbour goes: the neighbour's own carries its score.
+        twice = ((beam.node.unsqueeze(-1) == known.unsqueeze(1)) & (forced > IMPOSSIBLE).unsqueeze(1)).any(-1)
+        item = torch.cat([beam.node, known], dim=1)
+        path = torch.cat([torch.where(twice, MASKED, beam.score), forced], dim=1)
+        near = torch.cat([torch.zeros_like(beam.score), request.neighbour_score], dim=1)
+        affinity = (take(items.out, item) @ self.decoder.item_query(query).unsqueeze(-1)).squeeze(-1)
+        return item, path, affinity + take(items.bias, item), near
 
     def search(self, query: Tensor, levels: Sequence[Level], allowed: Filter) -> Nodes:
         """The best leaves [B, k_max] by log-probability."""
@@ -163,23 +175,12 @@ class Beam(nn.Module):
             total = total + chosen
         return known, torch.where((item >= 0) & first_of_each(item) & allowed(known), total, MASKED)
 
-    def rank(
-        self, query: Tensor, request: Request, items: Items, beam: Nodes, forced: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Join, score and order the candidates."""
-        twice = ((beam.node.unsqueeze(-1) == forced[0].unsqueeze(1)) & (forced[1] > IMPOSSIBLE).unsqueeze(1)).any(-1)
-        item = torch.cat([beam.node, forced[0]], dim=1)
-        path = torch.cat([torch.where(twice, MASKED, beam.score), forced[1]], dim=1)
-        near = torch.cat([torch.zeros_like(beam.score), request.neighbour_score], dim=1)
-        affinity = (take(items.out, item) @ self.decoder.item_query(query).unsqueeze(-1)).squeeze(-1) + take(
-            items.bias, item
-        )
-        weights = request.weights
-        score = (
-            weights[0] * path + weights[1] * affinity + weights[2] * torch.log((near + weights[3]).clamp(min=SMALLEST))
-        )
-        score = torch.where(path > IMPOSSIBLE, score, MASKED)
-        return best(item, score, self.k_max)
+
+def blend(path: Tensor, affinity: Tensor, near: Tensor, weights: Tensor) -> Tensor:
+    """w₀ · log-probability + w₁ · item score + w₂ · log(neighbour score + w₃); ``MASKED`` where there is no item."""
+    close = torch.log((near + weights[3]).clamp(min=SMALLEST))
+    score = weights[0] * path + weights[1] * affinity + weights[2] * close
+    return torch.where(path > IMPOSSIBLE, score, MASKED)
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:

@@ -37,19 +37,30 @@ class Generator(nn.Module):
         self.prompt_encoder = PromptEncoder(arch)
         self.decoder = Decoder(arch, dropout)
         self.beam = Beam(self.decoder, arch)
+        # The weight of log(neighbour score + floor) beside the item score, learnt with it.
+        self.near_weight = nn.Parameter(torch.ones(()))
         self.intent_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.state_rows, arch.width) * 0.02)
         self.prompt_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.prompt_rows, arch.width) * 0.02)
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
 
+    def rows_in(self, items: Tensor) -> Tensor:
+        """What items [n] are to the intent encoder: [n, d]."""
+        rows = self.vector_in(self.vectors[items]) + self.free(items)
+        for level, table in enumerate(self.code_tables):
+            rows = rows + table(self.codes[items, level])
+        return rows
+
+    def rows_out(self, items: Tensor) -> Tensor:
+        """What the item head multiplies the query with: [n, d]."""
+        return self.vector_out(self.vectors[items]) + self.free(items)
+
     def item_in(self) -> Tensor:
         """[N + 1, d]; row 0 is padding."""
-        rows = self.vector_in(self.vectors) + self.free.weight
-        for level, table in enumerate(self.code_tables):
-            rows = rows + table(self.codes[:, level])
+        rows = self.rows_in(torch.arange(self.arch.num_items))
         return torch.cat([rows.new_zeros(1, rows.shape[1]), rows])
 
     def item_out(self) -> Tensor:
-        """[N, d]: what the item head multiplies the query with."""
-        return self.vector_out(self.vectors) + self.free.weight
+        """[N, d]."""
+        return self.rows_out(torch.arange(self.arch.num_items))

@@ -40,7 +40,7 @@ class Block(nn.Module):
         )
         scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
         weights = torch.softmax(scores + self.distance[:, distance] + mask, dim=-1)
-        mixed = (self.dropout(weights) @ value).transpose(1, 2).reshape(batch, length, width)
+        mixed = (weights @ value).transpose(1, 2).reshape(batch, length, width)
         x = x + self.dropout(self.out(mixed))
         return x + self.dropout(self.down(functional.gelu(self.up(self.norm_forward(x)))))
 

@@ -1,0 +1,122 @@
+"""Stages ``publish`` and ``promote``: from files to a signed, registered release, and to the current one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from offline.build.catalogue import read_index
+from offline.build.evaluate_stage import REPORT
+from offline.build.export_stage import read_arrays
+from offline.build.stage import Build, Result
+from offline.build.train_stage import architecture
+from offline.histories import read_buckets
+from offline.release_folder import Parts, make_release
+from schemas.errors import ReleaseError
+from schemas.locations import private_key_path, releases_dir
+from schemas.registry import Registry, ReleaseRow, Status
+from schemas.release import Catalogue, Model, Profiles, load_private_key, read_manifest, verify_files
+
+METRIC = "validation_recall_at_50"
+
+
+def publish(build: Build, _folder: Path) -> Result:
+    """Sign, verify and register; the same inputs give the same release."""
+    key = load_private_key(private_key_path(), create=True)
+    manifest = make_release(releases_dir(), _parts(build), key)
+    path = releases_dir() / manifest.id
+    manifest = read_manifest(path, key.public_key())
+    verify_files(path, manifest)
+    row = ReleaseRow(
+        manifest.id, str(path), manifest.content.input_hash, manifest.metrics, Status.FUTURE, manifest.made_at
+    )
+    new = Registry().publish(row, why=f"built from {build.name}")
+    return {"release": manifest.id, "new": new, "says": f"{manifest.id}{'' if new else ' (was there)'}"}
+
+
+def promote(build: Build, _folder: Path) -> Result:
+    """Make it current, if it passes the gate."""
+    release = build.result("publish")["release"]
+    registry = Registry()
+    says = check_gate(build, registry, release)
+    changed = registry.promote(release, why=f"build of {build.name}")
+    return {"release": release, "changed": changed, "says": f"{release} is current{says}"}
+
+
+def check_gate(build: Build, registry: Registry, release: str) -> str:
+    """Refuse what is worse than the current release on the same data set. Returns what to add to the outcome."""
+    current = registry.current()
+    if current is None or current.id == release:
+        return ""
+    if _data_of(current) != build.name:
+        return f"; the gate was not applied: {current.id} is of other data"
+    needed = build.plan.gate.recall_at_50 * current.metrics.get(METRIC, 0.0)
+    reached = registry.get(release).metrics[METRIC]
+    if reached < needed:
+        raise ReleaseError(
+            f"the gate holds it back: {METRIC} must be at least {needed:.4f}",
+            where=release,
+            value=reached,
+            mend=f'See its report; `./beforehand release promote {release} --force --why "…"` overrides.',
+        )
+    return ""
+
+
+def published(result: Result) -> bool:
+    """Whether the release is still there, whole enough, and known."""
+    known = {row.id for row in Registry().all()}
+    return result["release"] in known and (releases_dir() / result["release"] / "manifest.sig").is_file()
+
+
+def is_current(result: Result) -> bool:
+    """Whether it still is the current one."""
+    current = Registry().current()
+    return current is not None and current.id == result["release"]
+
+
+def _data_of(row: ReleaseRow) -> str | None:
+    try:
+        report: dict[str, Any] = msgspec.json.decode((Path(row.path) / REPORT).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return report.get("data")
+
+
+def _parts(build: Build) -> Parts:
+    index, buckets = read_index(build), read_buckets(build.data)
+    lists = {name: build.folder("lists") / f"{name}.npy" for name in ("cohort_items", "cohort_scores")}
+    arrays = read_arrays(build) | {"neighbour_items": index.lists.items, "neighbour_scores": index.lists.scores}
+    report = msgspec.json.decode((build.folder("evaluate") / REPORT).read_bytes())
+    return Parts(
+        model=_sizes(build),
+        graphs=build.folder("export"),
+        arrays=arrays | {name: np.load(path) for name, path in lists.items()},
+        catalogue=Catalogue(index.catalogue["item_id"].to_list(), index.catalogue["title"].to_list(), index.categories),
+        profiles=Profiles(buckets.names, buckets.users),
+        report=report,
+        metrics=report["metrics"],
+        input_hash=build.records["export"].hash,
+        parents=[build.records[stage].hash for stage in ("index", "train")],
+    )
+
+
+def _sizes(build: Build) -> Model:
+    arch = architecture(build, read_index(build))
+    return Model(
+        width=arch.width,
+        window=arch.window,
+        state_rows=arch.state_rows,
+        prompt_rows=arch.prompt_rows,
+        local_events=arch.local_events,
+        levels=arch.levels,
+        codes=arch.codes,
+        num_items=arch.num_items,
+        num_buckets=arch.num_buckets,
+        neighbours=build.plan.nearline.neighbours,
+        neighbour_decay=build.result("index")["decay"],
+        k_max=arch.k_max,
+        weights=build.result("evaluate")["weights"],
+    )

@@ -1,0 +1,61 @@
+"""``./beforehand build``: from a data set to a promoted release."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+from offline.build.stage import Build, read_record
+from offline.build.stages import NAMES, run_build
+from schemas import cli
+from schemas.errors import DataError
+from schemas.locations import state_dir
+from schemas.plan import load_plan
+
+
+def build_release(args: argparse.Namespace) -> cli.Result:
+    """Run the verb: one stage or all."""
+    build = Build(args.data, load_plan(overrides=args.set), force=args.force, threads=args.threads)
+    _check_data(build)
+    begun = time.monotonic()
+    before = {stage: record.hash for stage in NAMES if (record := read_record(build, stage))}
+    records = run_build(build, args.stage)
+    changed = [stage for stage, record in records.items() if args.force or before.get(stage) != record.hash]
+    seconds = round(time.monotonic() - begun, 2)
+    published, judged = records.get("publish"), records.get("evaluate")
+    cli.say(f"{len(changed)} of {len(records)} stages ran, {seconds} s")
+    return {
+        "stages": {stage: {"hash": r.hash, "seconds": r.seconds, **r.result} for stage, r in records.items()},
+        "changed": changed,
+        "release": published.result["release"] if published else None,
+        "metrics": judged.result["metrics"] if judged else {},
+        "seconds": seconds,
+    }
+
+
+def _check_data(build: Build) -> None:
+    if not (build.data / "dataset.json").is_file():
+        there = sorted(path.parent.name for path in (state_dir() / "data").glob("*/dataset.json"))
+        raise DataError(
+            "no such data set",
+            where=str(build.data),
+            value=build.name,
+            mend=f"There are: {', '.join(there) or 'none'}. Make one with `./beforehand data`.",
+        )
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's options."""
+    parser.add_argument(
+        "stage", nargs="?", default="all", choices=["all", *NAMES], help="one stage only (default: all)"
+    )
+    parser.add_argument("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="another value than plan.toml has"
+    )
+    parser.add_argument("--force", action="store_true", help="run the stages though nothing changed")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument(
+        "--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: {cores}, the cores allowed)"
+    )

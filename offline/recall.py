@@ -1,0 +1,92 @@
+"""Runs the generator over many requests, as the tiers would: encode, prompt, decode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offline.export import model_arrays
+from offline.histories import Case
+from offline.index.neighbours import Neighbours
+from offline.model.beam import Request, best, blend
+from offline.model.generator import Generator
+from offline.train.examples import HOUR_MS, clock_features
+from schemas.graphs import decoder_arrays, gap_feature
+
+BATCH = 32
+Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class Recaller:
+    """The generator with its arrays; ``trie`` and ``category`` as in ``schemas.graphs``."""
+
+    def __init__(self, generator: Generator, trie: Mapping[str, np.ndarray], category: np.ndarray) -> None:
+        self.generator = generator.eval()
+        arrays = model_arrays(generator, trie, category)
+        self.item_in = torch.from_numpy(arrays["item_in"])
+        self.arrays = [torch.from_numpy(arrays[name]) for name in decoder_arrays(generator.arch.levels)]
+
+    @torch.no_grad()
+    def candidates(self, cases: Sequence[Case], near: Neighbours, *, prompted: bool) -> Candidates:
+        """Per case: items, log-probabilities, item scores, neighbour scores; weights are applied by ``lists``."""
+        parts = []
+        for begin in range(0, len(cases), BATCH):
+            some = cases[begin : begin + BATCH]
+            rows = slice(begin, begin + len(some))
+            nothing = torch.full((len(some), 1), -1)
+            request = Request(
+                self.intent(some),
+                self.prompt(some) if prompted else self._default_prompt(some),
+                torch.from_numpy(near.items[rows].astype(np.int64)),
+                torch.from_numpy(near.scores[rows]),
+                nothing,
+                nothing,
+                torch.zeros(4),
+            )
+            parts.append(self.generator.beam.candidates(request, self.arrays))
+        return tuple(torch.cat(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+    def lists(self, candidates: Candidates, weights: Sequence[float]) -> NDArray[np.int64]:
+        """Item numbers [cases, k_max], best first."""
+        item, path, affinity, near = candidates
+        return best(item, blend(path, affinity, near, torch.tensor(weights)), self.generator.arch.k_max)[0].numpy()
+
+    def intent(self, cases: Sequence[Case]) -> Tensor:
+        """States [B, R, d]; a user without events has the bucket's default rows."""
+        arch = self.generator.arch
+        shape = (len(cases), arch.window)
+        item, kind, gap = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for row, case in enumerate(cases):
+            if length := len(case.window):
+                item[row, -length:] = case.window + 1
+                kind[row, -length:] = case.kinds
+                gap[row, -length:] = [0.0, *map(gap_feature, np.diff(case.times))]
+        rows = self.generator.intent_encoder(*map(torch.from_numpy, (item, kind, gap)), self.item_in)
+        rows = rows[:, -arch.state_rows :]
+        empty = torch.tensor([len(case.window) == 0 for case in cases])
+        bucket = torch.tensor([case.bucket for case in cases])
+        # Rows travel as fp16.
+        return torch.where(empty[:, None, None], self.generator.intent_defaults[bucket], rows).half().float()
+
+    def prompt(self, cases: Sequence[Case]) -> Tensor:
+        """Prompt rows [B, P, d] of what the device knows."""
+        arch = self.generator.arch
+        codes = np.full((len(cases), arch.local_events, arch.levels), -1, np.int64)
+        kind = np.zeros(codes.shape[:2], np.int64)
+        age = np.zeros(codes.shape[:2], np.float32)
+        known = self.generator.codes.numpy()
+        for row, case in enumerate(cases):
+            local = case.local[-arch.local_events :]
+            for place, (item, what, at) in enumerate(local, arch.local_events - len(local)):
+                codes[row, place], kind[row, place] = known[item], what
+                age[row, place] = np.log1p(max(0, case.at - at) / HOUR_MS)
+        clock = clock_features(np.array([case.at for case in cases]))
+        bucket = np.array([case.bucket for case in cases], np.int64)
+        return self.generator.prompt_encoder(*map(torch.from_numpy, (bucket, clock, codes, kind, age)))
+
+    def _default_prompt(self, cases: Sequence[Case]) -> Tensor:
+        return self.generator.prompt_defaults[torch.tensor([case.bucket for case in cases])]

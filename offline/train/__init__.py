@@ -1,0 +1,1 @@
+"""Training of the generator: examples, losses, the loop."""

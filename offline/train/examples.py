@@ -1,0 +1,142 @@
+"""Training examples: windows of events, with targets that see what they would see when served.
+
+A target at event j is asked for from a row of the intent encoder and a prompt:
+
+- *between sessions*: the row of the last event before j's session, and up to three of the session's first events on
+  the device. So it is when a user comes back.
+- *within a session*: the row of the event 1 … 4 before j (the near-line tier lags a little), and what lies between on
+  the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offline.histories import Buckets, Histories
+from schemas.release import UNKNOWN_BUCKET
+
+Ints = NDArray[np.int64]
+HOUR_MS = 3_600_000
+BETWEEN = 0.7
+"""Share of targets between sessions."""
+AHEAD = 16
+"""How far past the window's end a target may lie."""
+MAX_DELAY = 3
+TARGETS = 16
+"""Targets per window."""
+FORGET_BUCKET = 0.1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows [B, T] as the intent encoder takes them; of each of n targets: its window, row, item and prompt.
+
+    ``row`` is -1 where the window holds nothing before the target.
+    """
+
+    item: Tensor
+    kind: Tensor
+    gap: Tensor
+    window: Tensor
+    row: Tensor
+    target: Tensor
+    bucket: Tensor
+    clock: Tensor
+    local_item: Tensor  # [n, E] item numbers, -1 padding
+    local_kind: Tensor
+    local_age: Tensor
+
+
+class Examples:
+    """Draws batches from histories; everything is drawn from ``rng``."""
+
+    def __init__(self, histories: Histories, buckets: Buckets, window: int, local_events: int) -> None:
+        self.histories = histories
+        self.window = window
+        self.local_events = local_events
+        self.user = histories.user
+        self.session_start = histories.session_start
+        self.bucket = np.array([buckets.of(user) for user in histories.users], np.int64)
+        hours = np.diff(histories.at, prepend=histories.at[:1]) / HOUR_MS
+        hours[histories.start[:-1][np.diff(histories.start) > 0]] = 0.0
+        self.gap = np.log1p(np.maximum(hours, 0)).astype(np.float32)
+
+    def num_batches(self, batch_size: int, most: int) -> int:
+        """Batches of an epoch that looks at no more than ``most`` windows."""
+        return max(1, min(most, self._num_windows()) // batch_size)
+
+    def epoch(self, batch_size: int, most: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Each user's events cut into windows at a random place, shuffled."""
+        ends = rng.permutation(self._ends(rng))[:most]
+        for place in range(self.num_batches(batch_size, most)):
+            yield self.batch(ends[place * batch_size : (place + 1) * batch_size], rng)
+
+    def _num_windows(self) -> int:
+        return int(np.ceil(np.diff(self.histories.start) / self.window).sum())
+
+    def _ends(self, rng: np.random.Generator) -> Ints:
+        """Where windows end (the event after the last): every ``window`` events back from the user's last or so."""
+        start, stop = self.histories.start[:-1], self.histories.start[1:]
+        count = np.ceil((stop - start) / self.window).astype(np.int64)
+        shift = rng.integers(0, self.window, len(start))
+        ago = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        ends = np.repeat(stop - shift, count) - ago * self.window
+        return np.maximum(ends, np.repeat(start, count) + 1)
+
+    def batch(self, ends: Ints, rng: np.random.Generator) -> Batch:
+        """The windows that end before ``ends``, with targets."""
+        begin, stop = self.histories.start[self.user[ends - 1]], self.histories.start[self.user[ends - 1] + 1]
+        first = np.maximum(ends - self.window, begin)
+        place = ends[:, None] - self.window + np.arange(self.window)
+        real = place >= first[:, None]
+        place = np.maximum(place, 0)
+        head = place == first[:, None]
+        window = np.repeat(np.arange(len(ends)), TARGETS)
+        last = np.minimum(ends + AHEAD, stop)
+        target = rng.integers(np.repeat(first, TARGETS), np.repeat(last, TARGETS))
+        before, local = self._seen(target, rng)
+        before = np.minimum(before, ends[window] - 1)
+        row = before - ends[window] + self.window
+        row[before < first[window]] = -1
+        bucket = self.bucket[self.user[target]]
+        bucket = np.where(rng.random(len(bucket)) < FORGET_BUCKET, UNKNOWN_BUCKET, bucket)
+        age = np.log1p((self.histories.at[target][:, None] - self.histories.at[local]).clip(0) / HOUR_MS)
+        arrays = (
+            np.where(real, self.histories.item[place] + 1, 0),
+            np.where(real, self.histories.kind[place], 0),
+            np.where(real & ~head, self.gap[place], 0).astype(np.float32),
+            window,
+            row,
+            self.histories.item[target],
+            bucket,
+            clock_features(self.histories.at[target]),
+            np.where(local >= 0, self.histories.item[local], -1),
+            np.where(local >= 0, self.histories.kind[local], 0),
+            np.where(local >= 0, age, 0).astype(np.float32),
+        )
+        return Batch(*(torch.from_numpy(array) for array in arrays))
+
+    def _seen(self, target: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """The newest event that the row has seen, and the events on the device [n, E] (-1 padding, newest last)."""
+        opened = self.session_start[target]
+        between = rng.random(len(target)) < BETWEEN
+        delay = rng.integers(0, MAX_DELAY + 1, len(target))
+        newest = np.where(between, opened - 1, target - 1 - delay)
+        count = np.where(between, np.minimum(delay, target - opened), delay)
+        place = np.arange(self.local_events) - self.local_events + count[:, None]
+        local = newest[:, None] + 1 + place
+        same = self.user[local.clip(0)] == self.user[target][:, None]
+        return newest, np.where((place >= 0) & (local >= 0) & same, local, -1)
+
+
+def clock_features(at_ms: Ints) -> NDArray[np.float32]:
+    """``schemas.graphs.clock_feature`` of many times: [n, 4]."""
+    day = at_ms / 86_400_000
+    hour, week = 2 * np.pi * (day % 1), 2 * np.pi * ((day + 3) % 7) / 7
+    return np.stack([np.sin(hour), np.cos(hour), np.sin(week), np.cos(week)], axis=-1).astype(np.float32)

@@ -1,0 +1,28 @@
+"""Neighbour scores of training rows: what the near-line tier would keep with the state, for chosen items."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from offline.index.neighbours import Neighbours
+from offline.train.examples import Batch
+
+
+class NearScores:
+    """The rule of ``offline.index.neighbours``, without its cut to the best M."""
+
+    def __init__(self, lists: Neighbours, decay: float) -> None:
+        self.links = lists.matrix().tocsc()
+        self.decay = decay
+
+    def __call__(self, batch: Batch, columns: np.ndarray) -> Tensor:
+        """float32 [n, columns]: of each target's row, the scores of the items ``columns``."""
+        item = batch.item.numpy()[batch.window.numpy()] - 1
+        ago = batch.row.numpy()[:, None] - np.arange(item.shape[1])
+        row, place = np.nonzero((ago >= 0) & (item >= 0))
+        weight = (self.decay ** ago[row, place]).astype(np.float32)
+        held = sp.csr_matrix((weight, (row, item[row, place])), shape=(len(item), self.links.shape[0]))
+        return torch.from_numpy((held @ self.links[:, columns]).toarray().astype(np.float32))
