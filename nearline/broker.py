@@ -18,7 +18,8 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline.states import Record
 from schemas.errors import StoreError
-from schemas.window import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC, DeadLetter
+from schemas.topics import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
+from schemas.window import DeadLetter
 
 GROUP = "beforehand-worker"
 MAX_RECORDS = 512

@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from schemas.cli import bar, say
 from schemas.errors import DataError, StoreError
 from schemas.event import Event, decode_event
-from schemas.window import EVENTS_TOPIC
+from schemas.topics import EVENTS_TOPIC
 
 SHOWN_BAD = 10
 FLUSH_S = 60

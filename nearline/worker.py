@@ -16,7 +16,7 @@ from nearline.store import StateStore, Written
 from schemas.cli import say
 from schemas.errors import StoreError
 from schemas.state import IntentState
-from schemas.window import WINDOWS_TOPIC
+from schemas.topics import WINDOWS_TOPIC
 
 T = TypeVar("T")
 POLL_S = 0.1

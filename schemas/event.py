@@ -10,12 +10,12 @@ from schemas.errors import DataError
 from schemas.names import Kind
 
 VERSION = 1
-MAX_ID_BYTES = 256
+MAX_ID_CHARACTERS = 256
 MAX_RECORD_BYTES = 64 * 1024
 MIN_AT_MS = 946_684_800_000  # 2000-01-01: anything smaller is seconds, or a mistake
 MAX_AT_MS = 4_102_444_800_000  # 2100-01-01: anything larger is microseconds, or a mistake
 
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_CHARACTERS, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,17 +49,17 @@ def decode_event(raw: bytes, where: str = "event") -> Event:
         raise DataError("the record is too large", where=where, value=f"{len(raw)} bytes", mend="64 KB at most.")
     try:
         return _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"not a valid event: {error}", where=where, value=raw[:200], mend=_mend(raw)) from None
 
 
 def _mend(raw: bytes) -> str:
     try:
         at: object = msgspec.json.decode(raw).get("at")
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         return "Send one JSON object with event_id, user_id, item_id, kind and at."
     if isinstance(at, int) and MIN_AT_MS <= at * 1000 <= MAX_AT_MS:
         return "at looks like seconds: send milliseconds since 1970."
     if isinstance(at, int) and MIN_AT_MS <= at // 1000 <= MAX_AT_MS:
         return "at looks like microseconds: send milliseconds since 1970."
-    return f"kind is one of {', '.join(Kind)}; at is in milliseconds; ids have 1 to {MAX_ID_BYTES} characters."
+    return f"kind is one of {', '.join(Kind)}; at is in milliseconds; ids have 1 to {MAX_ID_CHARACTERS} characters."

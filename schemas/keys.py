@@ -6,7 +6,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from schemas.errors import DataError
-from schemas.event import MAX_ID_BYTES
+from schemas.event import MAX_ID_CHARACTERS
 
 PREFIX = "bh"
 
@@ -15,10 +15,12 @@ def check_user_id(user_id: str) -> str:
     """``user_id`` itself.
 
     Raises:
-        DataError: when it is empty, longer than 256 bytes, or holds control characters.
+        DataError: when it is empty, longer than 256 characters, or holds control characters.
     """
-    if not user_id or len(user_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
-        raise DataError("a user id has 1 to 256 bytes", where="user_id", value=user_id, mend="Send the shop's own id.")
+    if not user_id or len(user_id) > MAX_ID_CHARACTERS:
+        raise DataError(
+            "a user id has 1 to 256 characters", where="user_id", value=user_id, mend="Send the shop's own id."
+        )
     if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in user_id):
         raise DataError(
             "a user id has no control characters",

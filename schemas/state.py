@@ -6,7 +6,7 @@ A value is a 20-byte header and a msgpack body::
 
 The header is what the store compares: (watermark, sequence) greater or equal overwrites, smaller is dropped, so
 the newest event time wins whatever the order of arrival; at equal times the later window record (its Kafka
-offset) wins, and the same record again writes the same bytes. A body carries its own user id: a value is
+offset) wins, and the same record again writes the same state. A body carries its own user id: a value is
 never returned for a key other than the one asked.
 """
 

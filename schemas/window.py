@@ -40,10 +40,6 @@ class DeadLetter(msgspec.Struct, frozen=True):
     arrived_at: int = 0
 
 
-EVENTS_TOPIC = "events"
-WINDOWS_TOPIC = "windows"
-DEAD_LETTERS_TOPIC = "dead-letters"
-
 _decoder = msgspec.json.Decoder(Window)
 
 

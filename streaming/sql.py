@@ -18,7 +18,7 @@ import textwrap
 import msgspec
 
 from schemas.plan import Plan
-from schemas.window import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, WINDOWS_TOPIC
+from schemas.topics import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, WINDOWS_TOPIC
 
 JOB_NAME = "beforehand-windows"
 CONSUMER_GROUP = "beforehand-windows"

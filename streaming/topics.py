@@ -6,45 +6,12 @@ Java process that PyFlink starts anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from schemas.window import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, WINDOWS_TOPIC
+from schemas.topics import missing_topics
 
 SHADED = "org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin"
 TIMEOUT_S = 20
-
-
-class Topic(msgspec.Struct, frozen=True):
-    """How a topic is made; one that is there already is left as it is."""
-
-    num_partitions: int
-    settings: Mapping[str, str] = {}
-
-
-TOPICS: Mapping[str, Topic] = {
-    # The future bound and the freshness are measured from the broker's clock, not from the senders'.
-    EVENTS_TOPIC: Topic(4, {"message.timestamp.type": "LogAppendTime"}),
-    WINDOWS_TOPIC: Topic(
-        4,
-        {
-            "cleanup.policy": "compact",
-            # The newest segment is never compacted, so segments are small.
-            "segment.bytes": str(64 * 1024 * 1024),
-            "min.cleanable.dirty.ratio": "0.2",
-            # What a user asked to forget is gone within a day.
-            "max.compaction.lag.ms": str(24 * 3_600_000),
-        },
-    ),
-    DEAD_LETTERS_TOPIC: Topic(1),
-}
-
-
-def missing(there: set[str]) -> dict[str, Topic]:
-    """The topics that a broker with these topics lacks."""
-    return {name: topic for name, topic in TOPICS.items() if name not in there}
 
 
 def ensure_topics(jvm: Any, kafka: str) -> list[str]:
@@ -62,7 +29,7 @@ def ensure_topics(jvm: Any, kafka: str) -> list[str]:
     seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
     admin = admin_package.AdminClient.create(properties)
     try:
-        made = missing(set(admin.listTopics().names().get(TIMEOUT_S, seconds)))
+        made = missing_topics(set(admin.listTopics().names().get(TIMEOUT_S, seconds)))
         some = jvm.java.util.Optional
         requests = [
             admin_package.NewTopic(name, some.of(topic.num_partitions), some.empty()).configs(dict(topic.settings))

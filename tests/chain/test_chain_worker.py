@@ -32,7 +32,8 @@ from schemas.names import Kind
 from schemas.registry import Registry, ReleaseRow, Status
 from schemas.release import MANIFEST, Manifest, content_id, load_private_key, write_manifest
 from schemas.state import IntentState, decode_state
-from schemas.window import EVENTS_TOPIC, WINDOWS_TOPIC, DeadLetter, Window, WindowEvent
+from schemas.topics import EVENTS_TOPIC, WINDOWS_TOPIC
+from schemas.window import DeadLetter, Window, WindowEvent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

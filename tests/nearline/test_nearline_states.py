@@ -23,10 +23,10 @@ def with_events(*events: WindowEvent) -> bytes:
     ("key", "value", "reason"),
     [
         (None, GOOD, "no key"),
-        (b"", GOOD, "1 to 256 bytes"),
+        (b"", GOOD, "1 to 256 characters"),
         (b"\xff\xfe", GOOD, "UTF-8"),
         (b"a\nb", GOOD, "control characters"),
-        (b"x" * 10_240, GOOD, "1 to 256 bytes"),
+        (b"x" * 10_240, GOOD, "1 to 256 characters"),
         (b"u", b"", "not a window"),
         (b"u", GOOD[:-5], "not a window"),
         (b"u", b"[]", "not a window"),

@@ -111,6 +111,8 @@ def test_manifest_of_version_1_keeps_its_id():
         (b"", "truncated"),
         (b"\xff\xfe{}", "not a valid event"),
         (b" " * 70_000, "too large"),
+        (b'{"event_id":' + b"[" * 60_000, "array"),
+        (b'{"new":' + b"[" * 60_000, "recursion"),
     ],
 )
 def test_a_bad_event_is_refused_by_name(raw: bytes, names: str):

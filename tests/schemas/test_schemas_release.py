@@ -199,7 +199,7 @@ def test_no_two_users_share_a_key():
     assert state_key("u")[: state_key("u").index("}")] == candidates_key("u")[: candidates_key("u").index("}")]
 
 
-@pytest.mark.parametrize("bad", ["", "a\nb", "\x00", "x" * 257, "é" * 129, "\ud800"])
+@pytest.mark.parametrize("bad", ["", "a\nb", "\x00", "x" * 257, "\ud800"])
 def test_bad_user_ids_are_refused_by_name(bad: str):
     with pytest.raises(DataError, match="user_id"):
         state_key(bad)

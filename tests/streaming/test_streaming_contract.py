@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import DataError
-from schemas.event import MAX_AT_MS, MAX_ID_BYTES, MAX_RECORD_BYTES, MIN_AT_MS, decode_event
+from schemas.event import MAX_AT_MS, MAX_ID_CHARACTERS, MAX_RECORD_BYTES, MIN_AT_MS, decode_event
 from schemas.names import Kind
 
 JAVA = Path(__file__).resolve().parents[2] / "streaming" / "java" / "src"
@@ -46,7 +46,7 @@ def test_the_parser_has_the_contracts_limits() -> None:
     source = (JAVA / "main" / "java" / "beforehand" / "EventParser.java").read_text("utf-8")
     for name, value in (("MIN_AT_MS", f"{MIN_AT_MS:_}L"), ("MAX_AT_MS", f"{MAX_AT_MS:_}L")):
         assert f"{name} = {value};" in source
-    assert f"MAX_ID_CHARACTERS = {MAX_ID_BYTES};" in source
+    assert f"MAX_ID_CHARACTERS = {MAX_ID_CHARACTERS};" in source
     assert MAX_RECORD_BYTES == 64 * 1024
     assert "MAX_RECORD_BYTES = 64 * 1024;" in source
     kinds = source.partition("KINDS = Set.of(")[2].partition(")")[0]

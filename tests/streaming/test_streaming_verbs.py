@@ -14,7 +14,7 @@ import pytest
 
 from schemas.errors import BeforehandError
 from schemas.locations import ROOT
-from streaming.topics import TOPICS, missing
+from schemas.topics import TOPICS, missing_topics
 from streaming.windows import find_jars
 
 
@@ -69,8 +69,8 @@ def test_missing_jars_name_the_folder_and_the_mend(tmp_path: Path) -> None:
 
 
 def test_only_missing_topics_are_made() -> None:
-    assert set(missing({"events", "unrelated"})) == {"windows", "dead-letters"}
-    assert missing(set(TOPICS)) == {}
+    assert set(missing_topics({"events", "unrelated"})) == {"windows", "dead-letters"}
+    assert missing_topics(set(TOPICS)) == {}
     assert TOPICS["windows"].settings["cleanup.policy"] == "compact"
     assert TOPICS["events"].settings["message.timestamp.type"] == "LogAppendTime"
 

@@ -1,0 +1,41 @@
+"""The Kafka topics and how they are made. A topic that is there already is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+EVENTS_TOPIC = "events"
+WINDOWS_TOPIC = "windows"
+DEAD_LETTERS_TOPIC = "dead-letters"
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """How a topic is made; replication is the broker's own default."""
+
+    num_partitions: int
+    settings: Mapping[str, str] = {}
+
+
+TOPICS: Mapping[str, Topic] = {
+    # The bound on the future and the freshness are measured from the broker's clock, not from the senders'.
+    EVENTS_TOPIC: Topic(4, {"message.timestamp.type": "LogAppendTime"}),
+    WINDOWS_TOPIC: Topic(
+        4,
+        {
+            "cleanup.policy": "compact",
+            # The newest segment is never compacted, and a new release reads the topic from its start: small segments.
+            "segment.bytes": str(64 * 1024 * 1024),
+            "min.cleanable.dirty.ratio": "0.2",
+            # What a user asked to forget is gone within a day.
+            "max.compaction.lag.ms": str(24 * 3_600_000),
+        },
+    ),
+    DEAD_LETTERS_TOPIC: Topic(1),
+}
+
+
+def missing_topics(there: set[str]) -> dict[str, Topic]:
+    """The topics that a broker with these topics lacks."""
+    return {name: topic for name, topic in TOPICS.items() if name not in there}
