@@ -15,18 +15,19 @@ import msgspec
 from online.deadline import Deadline
 from online.http import (
     JSON,
+    Answer,
     Codec,
     GoneError,
     Receive,
     RefusedError,
     Scope,
     Send,
+    answer,
     answer_codec,
     body_codec,
     header,
     read_body,
     reply,
-    reply_value,
 )
 from online.metrics import CONTENT_TYPE
 from online.openapi import ErrorBody, document
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _one = Codec(RecallRequest)
 _many = Codec(Annotated[list[RecallRequest], msgspec.Meta(max_length=MAX_BATCH)])
-Handler = Callable[[Scope, Receive, Send, Deadline], Awaitable[None]]
+Handler = Callable[[Scope, Receive, Deadline], Awaitable[Answer]]
 
 
 class App:
@@ -81,22 +82,24 @@ class App:
         if scope["type"] != "http":
             return
         try:
-            await self._route(scope)(scope, receive, send, deadline)
+            given = await self._route(scope)(scope, receive, deadline)
         except GoneError:
             return
         except RefusedError as error:
             self._recall.metrics.refused(error.status)
-            await reply_value(send, _body(error), answer_codec(scope), error.status)
+            given = answer(ErrorBody(error.problem, error.where, error.mend), answer_codec(scope), error.status)
         except Exception as error:  # noqa: BLE001 - the edge: one request's fault must not end the process
             # The message and the path may name a user; the type and the place may not.
             place = "".join(traceback.format_tb(error.__traceback__))
             log.error("a request failed: %s\n%s", type(error).__name__, place)
             self._recall.metrics.refused(500)
-            failed = ErrorBody("the service failed", "", "See its log.")
-            await reply_value(send, failed, answer_codec(scope), 500)
+            given = answer(ErrorBody("the service failed", "", "See its log."), answer_codec(scope), 500)
+        await reply(send, given)
 
     def _route(self, scope: Scope) -> Handler:
         method, path = scope["method"], scope["raw_path"].split(b"?")[0]
+        if method == "HEAD":
+            method = "GET"  # the server leaves the body out
         if path.startswith(b"/v1/"):
             self._check_key(scope)
         if handler := self._routes.get((method, path)):
@@ -115,18 +118,18 @@ class App:
                 401, "the API key is missing or wrong", where="authorization", mend="Send Bearer and the key."
             )
 
-    async def _one(self, scope: Scope, receive: Receive, send: Send, deadline: Deadline) -> None:
+    async def _one(self, scope: Scope, receive: Receive, deadline: Deadline) -> Answer:
         codec = body_codec(scope)
         request: RecallRequest = _one.decode(await read_body(scope, receive), codec)
-        await reply_value(send, await self._answer(request, deadline), answer_codec(scope))
+        return answer(await self._answer(request, deadline), answer_codec(scope))
 
-    async def _batch(self, scope: Scope, receive: Receive, send: Send, deadline: Deadline) -> None:
+    async def _batch(self, scope: Scope, receive: Receive, deadline: Deadline) -> Answer:
         codec = body_codec(scope)
         requests: list[RecallRequest] = _many.decode(await read_body(scope, receive), codec)
         for number, request in enumerate(requests):
             _check(request, f"[{number}].user_id")
         answers = await asyncio.gather(*(self._answer(request, deadline.fork()) for request in requests))
-        await reply_value(send, answers, answer_codec(scope))
+        return answer(answers, answer_codec(scope))
 
     async def _answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
         _check(request, "user_id")
@@ -135,7 +138,7 @@ class App:
         deadline.mark("parse")
         return await self._recall.answer(request, deadline)
 
-    async def _explain(self, scope: Scope, _receive: Receive, send: Send, deadline: Deadline) -> None:
+    async def _explain(self, scope: Scope, _receive: Receive, deadline: Deadline) -> Answer:
         path: bytes = scope["raw_path"].split(b"?")[0]
         try:
             user_id = unquote_to_bytes(path[len(USERS) : -len(EXPLAIN)]).decode()
@@ -148,24 +151,24 @@ class App:
             raise RefusedError(422, str(error), where="user_id or k", mend="See /openapi.json.") from None
         _check(request, "user_id")
         deadline.grant(EXPLAIN_BUDGET_S)
-        await reply_value(send, await self._recall.explain(request, deadline), answer_codec(scope))
+        return answer(await self._recall.explain(request, deadline), answer_codec(scope))
 
-    async def _releases(self, scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
-        await reply_value(send, self._recall.releases.report(), answer_codec(scope))
+    async def _releases(self, scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
+        return answer(self._recall.releases.report(), answer_codec(scope))
 
-    async def _health(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
-        await reply_value(send, {"alive": True}, JSON)
+    async def _health(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
+        return answer({"alive": True}, JSON)
 
-    async def _ready(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
+    async def _ready(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
         report = self._recall.releases.report()
         ready = report.current is not None
-        await reply_value(send, {"ready": ready, "problems": report.problems}, JSON, 200 if ready else 503)
+        return answer({"ready": ready, "problems": report.problems}, JSON, 200 if ready else 503)
 
-    async def _metrics(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
-        await reply(send, 200, self._recall.metrics.text(), CONTENT_TYPE)
+    async def _metrics(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
+        return Answer(self._recall.metrics.text(), CONTENT_TYPE)
 
-    async def _contract(self, _scope: Scope, _receive: Receive, send: Send, _deadline: Deadline) -> None:
-        await reply(send, 200, self._openapi)
+    async def _contract(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
+        return Answer(self._openapi)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         acts = {"startup": self._open, "shutdown": self._close}
@@ -182,7 +185,3 @@ def _check(request: RecallRequest, where: str) -> None:
         check_user_id(request.user_id)
     except DataError as error:
         raise RefusedError(422, error.problem, where=where, mend=error.mend) from None
-
-
-def _body(error: RefusedError) -> ErrorBody:
-    return ErrorBody(error.problem, error.where, error.mend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -106,19 +107,29 @@ class Codec:
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$")
             raise RefusedError(422, problem, where=path.strip("`."), mend="See /openapi.json.") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RefusedError(
                 400, f"not valid {codec.decode()}: {error}", where="body", mend="See /openapi.json."
             ) from None
 
 
-async def reply(send: Send, status: int, body: bytes, kind: bytes = JSON) -> None:
-    """A whole answer."""
-    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class Answer(msgspec.Struct, frozen=True):
+    """A whole answer, not yet sent."""
+
+    body: bytes
+    kind: bytes = JSON
+    status: int = 200
 
 
-async def reply_value(send: Send, value: object, codec: bytes, status: int = 200) -> None:
+def answer(value: object, codec: bytes, status: int = 200) -> Answer:
     """``value`` in the client's codec."""
-    await reply(send, status, _json.encode(value) if codec == JSON else _msgpack.encode(value), codec)
+    return Answer(_json.encode(value) if codec == JSON else _msgpack.encode(value), codec, status)
+
+
+async def reply(send: Send, given: Answer) -> None:
+    """Send it. A client that has left in the meantime gets nothing, and that is no fault."""
+    headers = [(b"content-type", given.kind), (b"content-length", b"%d" % len(given.body))]
+    # uvicorn and uvloop say RuntimeError when the connection is gone.
+    with suppress(OSError, RuntimeError):
+        await send({"type": "http.response.start", "status": given.status, "headers": headers})
+        await send({"type": "http.response.body", "body": given.body})

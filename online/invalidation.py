@@ -72,7 +72,7 @@ class Listener:
     def _drop(self, payload: bytes) -> None:
         try:
             changed = _users.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             log.warning("an invalidation that can't be read: the whole cache is dropped")
             self._cache.clear()
             return

@@ -40,7 +40,7 @@ def _judge(
         return None, AssetReport(State.MISSING, Reason.NO_STATE)
     try:
         value = decode(raw)
-    except DataError:
+    except (DataError, RecursionError):
         return None, AssetReport(State.EMPTY, Reason.UNDECODABLE)
     if value.user_id != user_id:
         return None, AssetReport(State.EMPTY, Reason.WRONG_KEY)

@@ -93,10 +93,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> 
     names = decoder_arrays(model.levels)
     arrays = {name: _array(folder, manifest, name) for name in (*names, *OTHER_ARRAYS)}
     _check_shapes(arrays, model, folder)
-    catalogue = _table(folder, manifest, CATALOGUE, Catalogue)
-    profiles = _table(folder, manifest, PROFILES, Profiles)
-    if len(catalogue.item_ids) != model.num_items or len(profiles.buckets) != model.num_buckets:
-        raise ReleaseError("catalogue or profiles have another size than the model", where=str(folder))
+    catalogue, profiles = _tables(folder, manifest)
     weights = np.asarray(model.weights, np.float32)
     decoder = Graph(_path(folder, manifest, DECODER), {**{n: arrays[n] for n in names}, "weights": weights})
     release = Release(
@@ -174,6 +171,15 @@ def _array(folder: Path, manifest: Manifest, name: str) -> Array:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError) as error:
         raise ReleaseError(f"not an array: {error}", where=str(path)) from None
+
+
+def _tables(folder: Path, manifest: Manifest) -> tuple[Catalogue, Profiles]:
+    model = manifest.content.model
+    catalogue = _table(folder, manifest, CATALOGUE, Catalogue)
+    profiles = _table(folder, manifest, PROFILES, Profiles)
+    if len(catalogue.item_ids) != model.num_items or len(profiles.buckets) != model.num_buckets:
+        raise ReleaseError("catalogue or profiles have another size than the model", where=str(folder))
+    return catalogue, profiles
 
 
 def _table(folder: Path, manifest: Manifest, name: str, kind: type[T]) -> T:

@@ -44,13 +44,21 @@ def serve(args: argparse.Namespace) -> Result:
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     app = build(plan, url, releases, api_key, _announcement(where, args.ready_file))
     say(f"the look-up service answers at {where}")
-    config = uvicorn.Config(
+    # uvicorn ends gracefully and then raises the signal again; being told to end is no failure.
+    signal.signal(signal.SIGTERM, _told)
+    uvicorn.Server(_config(app)).run(sockets=[listener])
+    return {"url": where, "stopped": True}
+
+
+def _config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         loop="uvloop",
         http="httptools",
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,
         log_config=None,
         log_level="warning",
         server_header=False,
@@ -58,10 +66,6 @@ def serve(args: argparse.Namespace) -> Result:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    # uvicorn ends gracefully and then raises the signal again; being told to end is no failure.
-    signal.signal(signal.SIGTERM, _told)
-    uvicorn.Server(config).run(sockets=[listener])
-    return {"url": where, "stopped": True}
 
 
 def _told(_signal: int, _frame: object) -> None:

@@ -98,11 +98,12 @@ def test_the_requests_budget_is_the_one_that_counts(recall):
         (b'{"user_id": "\xff"}', 400, "body"),
         (b"[]", 422, ""),
         (b"null", 422, ""),
+        (b'{"user_id": "u", "unknown": ' + b"[" * 100_000, 400, ""),
         (b"{}", 422, ""),
         (b'{"user_id": 5}', 422, "user_id"),
         (b'{"user_id": ""}', 422, "user_id"),
         (b'{"user_id": "a\\nb"}', 422, "user_id"),
-        ('{"user_id": "' + "é" * 200 + '"}', 422, "user_id"),
+        ('{"user_id": "' + "é" * 300 + '"}', 422, "user_id"),
         (b'{"user_id": "u", "k": 0}', 422, "k"),
         (b'{"user_id": "u", "k": 1e99}', 422, "k"),
         (b'{"user_id": "u", "budget_ms": -1}', 422, "budget_ms"),
@@ -170,7 +171,7 @@ def test_a_batch_answers_in_order_each_with_its_own_budget(recall):
 def test_a_batch_is_bounded_and_names_the_bad_one(recall):
     many = [{"user_id": "u1"}] * (MAX_BATCH + 1)
     assert post(recall, msgspec.json.encode(many), "/v1/recall:batch").status_code == 422
-    for bad in ({"user_id": ""}, {"user_id": "é" * 200}):
+    for bad in ({"user_id": ""}, {"user_id": "é" * 300}):
         response = post(recall, msgspec.json.encode([{"user_id": "u1"}, bad]), "/v1/recall:batch")
         assert response.status_code == 422
     assert error_of(response)["where"] == "[1].user_id"

@@ -121,10 +121,12 @@ def test_what_waited_too_long_is_not_run(release, decoder):
         first = asyncio.create_task(decoder.decode(slow, {}, Deadline(1.0)))
         await asyncio.to_thread(slow.decoder.running.wait, 5)
         second = await decoder.decode(late, {}, Deadline(0.01))
-        return await first, second
+        outcomes = await first, second
+        while decoder.in_flight:
+            await asyncio.sleep(0.001)
+        return outcomes
 
     first, second = asyncio.run(run())
-    decoder.close()
     assert first.reason is second.reason is Reason.DECODE_TIMEOUT
     assert late.decoder.runs == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from online_values import NOW_MS, make_candidates, make_state
@@ -42,12 +43,19 @@ def test_ages(release, age_s, state, reason, used):
         (b"", State.EMPTY, Reason.UNDECODABLE),
         (b"BH1S", State.EMPTY, Reason.UNDECODABLE),
         (b"BH1S" + b"\xff" * 40, State.EMPTY, Reason.UNDECODABLE),
+        (b"BH1S" + bytes(16) + b"\x91" * 100_000, State.EMPTY, Reason.UNDECODABLE),
     ],
 )
 def test_what_is_no_value(raw, state, reason):
     value, report = judged(raw)
     assert value is None
     assert (report.state, report.reason) == (state, reason)
+
+
+def test_a_newer_value_with_a_deep_field_is_no_state(release):
+    fields = msgspec.msgpack.encode(make_state(release))
+    deep = b"BH1S" + bytes(16) + b"\xdc" + (14).to_bytes(2, "big") + fields[1:] + b"\x91" * 100_000 + b"\x01"
+    assert judged(deep)[1].reason is Reason.UNDECODABLE
 
 
 def test_a_value_of_another_kind_is_no_state(release):
