@@ -1,136 +1,59 @@
-"""What a device needs of a release: the prompt encoder, the items' codes, the default rows. No profile is in it."""
+"""What a device holds: the prompt encoder, the items' codes, the default rows. No title, no user, no profile."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import NDArray
 
+from edge.names import BundleReason
 from schemas.errors import ReleaseError
-from schemas.graphs import PROMPT_ENCODER
-from schemas.release import ARRAYS, CATALOGUE, UNKNOWN_BUCKET, Manifest, Model, read_manifest, verify_files
-
-ITEM_CODES = f"{ARRAYS}/item_codes.npy"
-PROMPT_DEFAULTS = f"{ARRAYS}/prompt_defaults.npy"
-FILES = (PROMPT_ENCODER, CATALOGUE, ITEM_CODES, PROMPT_DEFAULTS)
-MAX_BYTES = 256 * 1024**2
+from schemas.release import UNKNOWN_BUCKET
 
 
-class _ItemIds(msgspec.Struct, frozen=True):
-    """The part of ``Catalogue`` that the device reads."""
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of the prompt encoder. Letters as in ``schemas.graphs``."""
 
-    item_ids: list[str]
+    width: int  # d
+    prompt_rows: int  # P
+    local_events: int  # E
+    levels: int  # L
+    codes: int  # K per level
+    num_items: int
+    num_buckets: int
+
+
+class CodesOf(Protocol):
+    """Item id → codes, int64 [L], or None when there is no such item."""
+
+    def __call__(self, item_id: str, /) -> NDArray[np.int64] | None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
-    """One release, as a device sees it. Immutable; the arrays are memory-mapped and read-only."""
+    """What the device knows of one release. Immutable."""
 
     release: str
-    model: Model
-    made_at_ms: int
-    graph: bytes  # prompt_encoder.onnx
-    numbers: dict[str, int]  # item id → item number
-    item_codes: NDArray[np.int64]  # [N, L]
+    sizes: Sizes
+    made_at_ms: int  # of the release
+    graph: bytes
+    codes: CodesOf
     prompt_defaults: NDArray[np.float32]  # [buckets, P, d]
+    buckets: tuple[str, ...] = ()  # names, by number; 0 is everybody
 
-    def codes(self, item_id: str) -> NDArray[np.int64] | None:
-        """The item's codes, int64 [L], or None when the release does not have the item."""
-        number = self.numbers.get(item_id)
-        return None if number is None else self.item_codes[number]
-
-    def known_bucket(self, bucket: int) -> int:
-        """``bucket``, or the bucket of everybody when the release does not have it."""
-        return bucket if 0 <= bucket < self.model.num_buckets else UNKNOWN_BUCKET
+    def known_bucket(self, bucket: int | str) -> int:
+        """The number of ``bucket``, given by number or name; the bucket of everybody when the release lacks it."""
+        if isinstance(bucket, str):
+            return self.buckets.index(bucket) if bucket in self.buckets else UNKNOWN_BUCKET
+        return bucket if 0 <= bucket < self.sizes.num_buckets else UNKNOWN_BUCKET
 
 
-def load_bundle(folder: Path, key: Ed25519PublicKey, max_bytes: int = MAX_BYTES) -> Bundle:
-    """Read a bundle from a release's folder; the signature and the digests of the files it uses are checked first.
+class BundleError(ReleaseError):
+    """A bundle that is refused; ``reason`` is what every SDK says of it."""
 
-    Args:
-        folder: the release.
-        key: what it must be signed with.
-        max_bytes: size of the files used, above which it is refused before any of them is read.
-
-    Raises:
-        ReleaseError: unsigned, damaged, incomplete, too large, or made for a newer onnxruntime.
-    """
-    manifest = read_manifest(folder, key)
-    _check_runtime(folder, manifest)
-    _check_files(folder, manifest, max_bytes)
-    model = manifest.content.model
-    item_ids = _item_ids(folder / CATALOGUE, model.num_items)
-    item_codes = _array(folder / ITEM_CODES, (model.num_items, model.levels), np.dtype(np.int64))
-    defaults = _array(
-        folder / PROMPT_DEFAULTS, (model.num_buckets, model.prompt_rows, model.width), np.dtype(np.float32)
-    )
-    if not np.isfinite(defaults).all():
-        raise ReleaseError("default rows that are not finite", where=str(folder / PROMPT_DEFAULTS))
-    return Bundle(
-        release=manifest.id,
-        model=model,
-        made_at_ms=manifest.made_at,
-        graph=(folder / PROMPT_ENCODER).read_bytes(),
-        numbers={item_id: number for number, item_id in enumerate(item_ids)},
-        item_codes=item_codes,
-        prompt_defaults=defaults,
-    )
-
-
-def _check_runtime(folder: Path, manifest: Manifest) -> None:
-    needed = manifest.content.minimum_runtimes.get("onnxruntime", "0")
-    installed = metadata.version("onnxruntime")
-    if _version(installed) < _version(needed):
-        raise ReleaseError(
-            f"needs onnxruntime {needed} or newer",
-            where=str(folder),
-            value=installed,
-            mend="Upgrade the runtime of this device.",
-        )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-
-
-def _check_files(folder: Path, manifest: Manifest, max_bytes: int) -> None:
-    files = manifest.content.files
-    for name in FILES:
-        if name not in files:
-            raise ReleaseError("the release lacks a file", where=str(folder), value=name, mend="Publish it again.")
-    used = {name: files[name] for name in FILES}
-    size_bytes = sum(entry.num_bytes for entry in used.values())
-    if size_bytes > max_bytes:
-        raise ReleaseError(
-            f"a bundle of more than {max_bytes} bytes",
-            where=str(folder),
-            value=size_bytes,
-            mend="Raise max_bytes, or build with a smaller catalogue.",
-        )
-    content = msgspec.structs.replace(manifest.content, files=used)
-    verify_files(folder, msgspec.structs.replace(manifest, content=content))
-
-
-def _item_ids(path: Path, num_items: int) -> list[str]:
-    try:
-        item_ids = msgspec.msgpack.decode(path.read_bytes(), type=_ItemIds).item_ids
-    except msgspec.DecodeError as error:
-        raise ReleaseError(f"damaged catalogue: {error}", where=str(path), mend="Publish it again.") from None
-    if len(item_ids) != num_items:
-        raise ReleaseError(f"not the {num_items} items of the manifest", where=str(path), value=len(item_ids))
-    return item_ids
-
-
-def _array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise ReleaseError(f"not an array: {error}", where=str(path), mend="Publish it again.") from None
-    if array.shape != shape or array.dtype != dtype:
-        raise ReleaseError(f"not {dtype} {list(shape)}", where=str(path), value=f"{array.dtype} {list(array.shape)}")
-    return array
+    def __init__(self, reason: BundleReason, problem: str, *, where: str, value: object = None, mend: str = "") -> None:
+        super().__init__(problem, where=where, value=value, mend=mend or "Publish the bundle again.")
+        self.reason = reason

@@ -5,17 +5,16 @@ This is the definition that every SDK reproduces; ``vectors/prompt.json`` holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge.bundle import CodesOf, Sizes
 from schemas.event import Event
 from schemas.graphs import clock_feature, gap_feature
-from schemas.release import Model
 
-CodesOf = Callable[[str], NDArray[np.int64] | None]
 Feeds = dict[str, NDArray]
 
 PADDING_CODE = -1
@@ -43,7 +42,7 @@ def newest(events: Iterable[Event], limit: int) -> list[Event]:
     return ordered[-limit:]
 
 
-def features(events: Iterable[Event], codes_of: CodesOf, model: Model, bucket: int, now_ms: int) -> Features:
+def features(events: Iterable[Event], codes_of: CodesOf, sizes: Sizes, bucket: int, now_ms: int) -> Features:
     """The inputs of ``prompt_encoder.onnx``: shapes and types as in ``schemas.graphs``.
 
     Events of unknown items are dropped before the newest E are taken, so that they don't push out known ones.
@@ -52,7 +51,7 @@ def features(events: Iterable[Event], codes_of: CodesOf, model: Model, bucket: i
     Args:
         events: one user's local events, in order of arrival.
         codes_of: the codes of an item, or None.
-        model: sizes of the release.
+        sizes: of the prompt encoder.
         bucket: number of a profile bucket that the release has.
         now_ms: wall time of the prompt.
     """
@@ -60,12 +59,12 @@ def features(events: Iterable[Event], codes_of: CodesOf, model: Model, bucket: i
     found = {event.item_id: codes_of(event.item_id) for event in given}
     item_codes = {item_id: codes for item_id, codes in found.items() if codes is not None}
     known = [event for event in given if event.item_id in item_codes]
-    kept = newest(known, model.local_events)
-    shape = (1, model.local_events)
-    codes = np.full((*shape, model.levels), PADDING_CODE, np.int64)
+    kept = newest(known, sizes.local_events)
+    shape = (1, sizes.local_events)
+    codes = np.full((*shape, sizes.levels), PADDING_CODE, np.int64)
     kind = np.zeros(shape, np.int64)
     age = np.zeros(shape, np.float32)
-    for position, event in enumerate(kept, start=model.local_events - len(kept)):
+    for position, event in enumerate(kept, start=sizes.local_events - len(kept)):
         codes[0, position] = item_codes[event.item_id]
         kind[0, position] = event.kind.number
         age[0, position] = gap_feature(now_ms - event.at)

@@ -1,4 +1,4 @@
-"""Where a release is, and its profiles: for the verbs only. A device has neither."""
+"""Where a release is, and its files: for the verbs only. A device has neither."""
 
 from __future__ import annotations
 
@@ -29,19 +29,29 @@ def find_release(name: str) -> Path:
     )
 
 
+def read_verified(folder: Path, key: Ed25519PublicKey, name: str) -> Path:
+    """The path of one file of a release, its digest checked.
+
+    Raises:
+        ReleaseError: unsigned, missing or damaged.
+    """
+    manifest = read_manifest(folder, key)
+    files = {known: entry for known, entry in manifest.content.files.items() if known == name}
+    if not files:
+        raise ReleaseError("the release lacks a file", where=str(folder), value=name, mend="Publish it again.")
+    content = msgspec.structs.replace(manifest.content, files=files)
+    verify_files(folder, msgspec.structs.replace(manifest, content=content))
+    return folder / name
+
+
 def read_profiles(folder: Path, key: Ed25519PublicKey) -> Profiles:
     """The profiles of a release, verified.
 
     Raises:
         ReleaseError: unsigned, missing or damaged.
     """
-    manifest = read_manifest(folder, key)
-    files = {name: entry for name, entry in manifest.content.files.items() if name == PROFILES}
-    if not files:
-        raise ReleaseError("the release lacks a file", where=str(folder), value=PROFILES, mend="Publish it again.")
-    content = msgspec.structs.replace(manifest.content, files=files)
-    verify_files(folder, msgspec.structs.replace(manifest, content=content))
+    path = read_verified(folder, key, PROFILES)
     try:
-        return msgspec.msgpack.decode((folder / PROFILES).read_bytes(), type=Profiles)
+        return msgspec.msgpack.decode(path.read_bytes(), type=Profiles)
     except msgspec.DecodeError as error:
-        raise ReleaseError(f"damaged profiles: {error}", where=str(folder / PROFILES)) from None
+        raise ReleaseError(f"damaged profiles: {error}", where=str(path)) from None

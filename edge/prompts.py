@@ -13,14 +13,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edge.bundle import Bundle, load_bundle
+from edge.bundle import Bundle
 from edge.locate import find_release, read_profiles
+from edge.read_bundle import read_bundle
+from edge.read_release import read_release
 from edge.runtime import Clock, Edge
 from schemas import cli
 from schemas.api import PromptEmbedding
 from schemas.errors import DataError
 from schemas.event import Event, Id
-from schemas.release import UNKNOWN_BUCKET, load_public_key
+from schemas.release import UNKNOWN_BUCKET, load_public_key, read_manifest
 
 LOAD_LIMIT_MS = 60_000.0
 
@@ -101,8 +103,11 @@ def prompts(args: argparse.Namespace) -> dict[str, Any]:
     begun = time.perf_counter()
     _check(args)
     folder = find_release(args.release)
-    bundle = load_bundle(folder, load_public_key(args.key))
-    users = read_profiles(folder, load_public_key(args.key)).users
+    key = load_public_key(args.key)
+    bundle = read_bundle(args.bundle, [key]) if args.bundle else read_release(folder, key).as_bundle()
+    if args.bundle and bundle.release != read_manifest(folder, key).id:
+        raise DataError("a bundle of another release", where="--bundle", value=bundle.release, mend="Make it anew.")
+    users = read_profiles(folder, key).users
     bundle_ms = (time.perf_counter() - begun) * 1000
     replay = _Replay(bundle, users, args.time_limit)
     with cli.step("prompt embeddings") as made:

@@ -74,8 +74,11 @@ class Edge:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
 
-    def set_user(self, user_id: str, bucket: int = UNKNOWN_BUCKET) -> None:
-        """Sign a user in. Another user's events and prompt are dropped; the same user keeps the events."""
+    def set_user(self, user_id: str, bucket: int | str = UNKNOWN_BUCKET) -> None:
+        """Sign a user in, with the number or the name of a profile bucket.
+
+        Another user's events and prompt are dropped; the same user keeps the events.
+        """
         with self._lock:
             same = self._visit.user_id == user_id
             self._visit = replace(self._visit, bucket=bucket, made=None) if same else Visit(user_id, bucket)
@@ -102,7 +105,7 @@ class Edge:
             else:
                 reason = self._visit.judge(event, self._bundle)
                 if reason is EdgeReason.OK:
-                    self._visit = self._visit.joined_by(event, self._bundle.model.local_events)
+                    self._visit = self._visit.joined_by(event, self._bundle.sizes.local_events)
             self.events[reason] += 1
         return reason
 
@@ -160,7 +163,7 @@ class Edge:
         bucket = bundle.known_bucket(visit.bucket)
         if not visit.events:
             return bundle.prompt_defaults[bucket], EdgeReason.NO_EVENTS
-        inputs = features(visit.events, bundle.codes, bundle.model, bucket, now_ms)
+        inputs = features(visit.events, bundle.codes, bundle.sizes, bucket, now_ms)
         return self._encode(bundle, inputs.feeds, deadline_s)
 
     def _encode(self, bundle: Bundle, feeds: Feeds, deadline_s: float) -> tuple[NDArray | None, EdgeReason]:
@@ -175,7 +178,7 @@ class Edge:
             return None, EdgeReason.TOO_LATE if worker and worker.loaded() else EdgeReason.NOT_LOADED
         except Exception:  # noqa: BLE001 - onnxruntime's errors share no other base, and none may reach the app
             return None, EdgeReason.ENCODE_FAILED if worker and worker.loaded() else EdgeReason.NOT_LOADED
-        if prompt.shape != (1, bundle.model.prompt_rows, bundle.model.width):
+        if prompt.shape != (1, bundle.sizes.prompt_rows, bundle.sizes.width):
             return None, EdgeReason.BAD_SHAPE
         return (prompt[0], EdgeReason.OK) if np.isfinite(prompt).all() else (None, EdgeReason.NOT_FINITE)
 

@@ -22,7 +22,7 @@ class Visit:
     """
 
     user_id: str | None = None
-    bucket: int = UNKNOWN_BUCKET
+    bucket: int | str = UNKNOWN_BUCKET
     events: tuple[Event, ...] = ()
     made: PromptEmbedding | None = None
     made_at_s: float = 0.0
@@ -36,7 +36,7 @@ class Visit:
             return EdgeReason.NO_USER
         if event.user_id != self.user_id:
             return EdgeReason.OTHER_USER
-        return EdgeReason.OK if event.item_id in bundle.numbers else EdgeReason.UNKNOWN_ITEM
+        return EdgeReason.OK if bundle.codes(event.item_id) is not None else EdgeReason.UNKNOWN_ITEM
 
     def joined_by(self, event: Event, limit: int) -> Visit:
         """The visit with ``event``, and at most ``limit`` events, the newest."""

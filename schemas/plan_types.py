@@ -79,6 +79,17 @@ class Nearline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     candidates_per_s: Annotated[float, msgspec.Meta(ge=0)]
 
 
+class EdgePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What devices get. Each has a default, for a plan may leave the section out."""
+
+    share: Share = 1.0  # of devices that a new bundle is rolled out to
+    min_app: str = "0"  # oldest version of the app that gets it
+    refresh: Duration = Duration(3600)  # devices look for a new bundle this often
+    first_bytes: Size = Size(4 * 1024**2)  # at most, of what is loaded before the first embedding
+    shard_bytes: Size = Size(256 * 1024)  # of one shard of the code table
+    max_difference: Annotated[float, msgspec.Meta(gt=0)] = 0.1  # of int8 from fp32, as a share of the rows' RMS
+
+
 class Online(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The look-up service."""
 
@@ -107,6 +118,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     nearline: Nearline
     online: Online
     gate: Gate
+    edge: EdgePlan = EdgePlan()
 
     def order(self) -> list[str]:
         """Assets, each after its inputs."""

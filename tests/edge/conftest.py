@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edge.bundle import Bundle, load_bundle
+from edge import make_vectors
+from edge.bundle import Bundle
 from edge.encoder import Encoder
+from edge.read_bundle import read_bundle
+from edge.read_release import ReleaseParts, read_release
 from schemas.event import Event
 from schemas.names import Kind
 from schemas.release import MANIFEST, Manifest, content_id, file_entry, load_public_key, write_manifest
@@ -38,8 +41,19 @@ def key(key_path: Path) -> Ed25519PublicKey:
 
 
 @pytest.fixture(scope="session")
-def bundle(release: Path, key: Ed25519PublicKey) -> Bundle:
-    return load_bundle(release, key)
+def parts(release: Path, key: Ed25519PublicKey) -> ReleaseParts:
+    return read_release(release, key)
+
+
+@pytest.fixture(scope="session")
+def bundle_folder() -> Path:
+    """The bundle of the vectors, made from the fixture release."""
+    return make_vectors.VECTORS / "bundle" / make_vectors.read().bundle
+
+
+@pytest.fixture(scope="session")
+def bundle(bundle_folder: Path, key: Ed25519PublicKey) -> Bundle:
+    return read_bundle(bundle_folder, [key])
 
 
 @pytest.fixture
@@ -70,9 +84,9 @@ MakeEvent = Callable[..., Event]
 
 
 @pytest.fixture
-def event(bundle: Bundle) -> MakeEvent:
+def event(parts: ReleaseParts) -> MakeEvent:
     """The n-th event of user u1, n seconds after the first; any field may be given."""
-    items = list(bundle.numbers)
+    items = parts.item_ids
 
     def make(number: int = 0, **fields: object) -> Event:
         usual = {
@@ -112,4 +126,4 @@ def fake() -> Fake:
 @pytest.fixture
 def zeros(bundle: Bundle) -> np.ndarray:
     """A well-formed answer of the encoder."""
-    return np.zeros((1, bundle.model.prompt_rows, bundle.model.width), np.float32)
+    return np.zeros((1, bundle.sizes.prompt_rows, bundle.sizes.width), np.float32)

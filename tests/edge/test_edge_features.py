@@ -9,27 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.bundle import Sizes
 from edge.features import features, newest
 from schemas.event import Event
 from schemas.names import Kind
-from schemas.release import Model
 
 NOW_MS = 1_772_359_500_123
-MODEL = Model(
-    width=4,
-    window=5,
-    state_rows=1,
-    prompt_rows=1,
-    local_events=3,
-    levels=2,
-    codes=4,
-    num_items=4,
-    num_buckets=2,
-    neighbours=1,
-    neighbour_decay=0.5,
-    k_max=4,
-    weights=[1.0, 1.0, 1.0, 0.1],
-)
+SIZES = Sizes(width=4, prompt_rows=1, local_events=3, levels=2, codes=4, num_items=4, num_buckets=2)
 CODES = {"a": [0, 1], "b": [0, 2], "c": [3, 0], "d": [3, 3]}
 
 events = st.builds(
@@ -56,14 +42,14 @@ def naive(given_events: list[Event]) -> list[Event]:
         while place < len(kept) and (kept[place].at, kept[place].event_id) < (event.at, event.event_id):
             place += 1
         kept.insert(place, event)
-    return kept[max(0, len(kept) - MODEL.local_events) :]
+    return kept[max(0, len(kept) - SIZES.local_events) :]
 
 
 @given(st.lists(events, max_size=9))
 def test_features_equal_the_naive_reference(given_events: list[Event]) -> None:
-    made = features(given_events, codes_of, MODEL, 1, NOW_MS)
+    made = features(given_events, codes_of, SIZES, 1, NOW_MS)
     kept = naive(given_events)
-    padding = MODEL.local_events - len(kept)
+    padding = SIZES.local_events - len(kept)
     assert made.events == kept
     assert made.num_unknown == sum(event.item_id == "gone" for event in given_events)
     assert made.feeds["codes"].tolist() == [[[-1, -1]] * padding + [CODES[event.item_id] for event in kept]]
@@ -84,7 +70,7 @@ def test_keeping_one_by_one_is_keeping_all_at_once_without_late_repeats(given_ev
 
 
 def test_types_and_shapes_are_those_of_the_graph() -> None:
-    feeds = features([], codes_of, MODEL, 0, NOW_MS).feeds
+    feeds = features([], codes_of, SIZES, 0, NOW_MS).feeds
     assert {name: (array.dtype.name, array.shape) for name, array in feeds.items()} == {
         "bucket": ("int64", (1,)),
         "clock": ("float32", (1, 4)),
@@ -96,7 +82,7 @@ def test_types_and_shapes_are_those_of_the_graph() -> None:
 
 def test_clock_is_sine_and_cosine_of_hour_and_weekday_in_utc() -> None:
     monday_six = 1_772_409_600_000 + 6 * 3_600_000  # 2026-03-02 06:00 UTC, a Monday
-    clock = features([], codes_of, MODEL, 0, monday_six).feeds["clock"][0]
+    clock = features([], codes_of, SIZES, 0, monday_six).feeds["clock"][0]
     week = 2 * math.pi * 0.25 / 7
     assert clock == pytest.approx([1.0, 0.0, math.sin(week), math.cos(week)], abs=1e-6)
 
@@ -106,6 +92,6 @@ def test_newest_are_kept_at_none_one_most_and_one_more(count: int, first: str | 
     given_events = [
         Event(event_id=f"e{n}", user_id="u", item_id="a", kind=Kind.CLICK, at=NOW_MS + n) for n in range(count)
     ]
-    kept = features(given_events, codes_of, MODEL, 0, NOW_MS).events
+    kept = features(given_events, codes_of, SIZES, 0, NOW_MS).events
     assert [event.event_id for event in kept[:1]] == ([first] if first else [])
     assert len(kept) == min(count, 3)

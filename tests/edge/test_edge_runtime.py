@@ -49,7 +49,7 @@ def default_rows(bundle: Bundle, bucket: int) -> np.ndarray:
 
 def encoded(bundle: Bundle, events, bucket: int) -> np.ndarray:
     encoder = OnnxEncoder(bundle.graph)
-    return encoder.run(features(events, bundle.codes, bundle.model, bucket, NOW_MS).feeds, encoder.switch())[0]
+    return encoder.run(features(events, bundle.codes, bundle.sizes, bucket, NOW_MS).feeds, encoder.switch())[0]
 
 
 def test_no_events_are_the_default_rows_of_the_bucket(make_edge, bundle) -> None:
@@ -60,7 +60,7 @@ def test_no_events_are_the_default_rows_of_the_bucket(make_edge, bundle) -> None
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 40])
 def test_the_newest_events_are_encoded(make_edge, bundle, event, more: int) -> None:
-    edge, most = make_edge(), bundle.model.local_events
+    edge, most = make_edge(), bundle.sizes.local_events
     events = [event(number) for number in range(most + more)]
     assert {edge.track(one) for one in reversed(events)} == {EdgeReason.OK}
     made = edge.prompt(PATIENT_MS)

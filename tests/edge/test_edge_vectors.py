@@ -26,7 +26,7 @@ def test_they_are_of_the_fixture_release(bundle) -> None:
 
 def test_they_cover_the_histories_that_broke_others(bundle) -> None:
     given = {len(case.events) for case in VECTORS.cases}
-    assert given >= {0, 1, bundle.model.local_events, bundle.model.local_events + 1}
+    assert given >= {0, 1, bundle.sizes.local_events, bundle.sizes.local_events + 1}
     assert any(case.num_unknown for case in VECTORS.cases)
     assert max(case.num_unknown for case in VECTORS.cases if not case.used) > 0
 
@@ -51,13 +51,13 @@ def test_their_inputs_follow_from_the_events(bundle, case: Case) -> None:
     for event in case.events:
         by_id.setdefault(event.event_id, event)
     used = [by_id[event_id] for event_id in case.used]
-    padding = bundle.model.local_events - len(used)
-    assert case.codes[:padding] == [[-1] * bundle.model.levels] * padding
-    assert case.codes[padding:] == [bundle.item_codes[bundle.numbers[event.item_id]].tolist() for event in used]
+    padding = bundle.sizes.local_events - len(used)
+    assert case.codes[:padding] == [[-1] * bundle.sizes.levels] * padding
+    assert case.codes[padding:] == [bundle.codes(event.item_id).tolist() for event in used]
     assert case.kind == [0] * padding + [event.kind.number for event in used]
     ages = [np.log1p(max(0, case.now_ms - event.at) / 3_600_000) for event in used]
     assert case.age == pytest.approx([0.0] * padding + ages, abs=1e-6)
-    assert case.graph_bucket == (case.bucket if case.bucket < bundle.model.num_buckets else 0)
+    assert case.graph_bucket == bundle.known_bucket(case.bucket)
 
 
 def test_each_tells_the_graph_something(bundle) -> None:
@@ -68,15 +68,15 @@ def test_each_tells_the_graph_something(bundle) -> None:
     assert len(answers) == len(inputs) > 5
 
 
-def test_making_them_again_gives_the_same(bundle) -> None:
-    made = make_vectors.make(bundle)
+def test_making_them_again_gives_the_same(bundle, parts) -> None:
+    made = make_vectors.prompt_vectors(bundle, VECTORS.bundle, parts.item_ids)
     assert [case.name for case in made.cases] == [case.name for case in VECTORS.cases]
     for new, old in zip(made.cases, VECTORS.cases, strict=True):
         assert (new.events, new.codes, new.used) == (old.events, old.codes, old.used)
         assert np.abs(np.array(new.prompt) - np.array(old.prompt)).max() <= VECTORS.tolerance
 
 
-def test_the_graph_gives_what_torch_gives(bundle) -> None:
+def test_the_release_s_graph_gives_what_torch_gives(parts) -> None:
     """``expected.json`` is what the offline tier computed for the same inputs; padded rows among them."""
     expected = json.loads((FIXTURES / "expected.json").read_bytes())[PROMPT_ENCODER]
     float_names = {"clock", "age"}
@@ -84,7 +84,7 @@ def test_the_graph_gives_what_torch_gives(bundle) -> None:
         name: np.array(values, np.float32 if name in float_names else np.int64)
         for name, values in expected["inputs"].items()
     }
-    encoder = OnnxEncoder(bundle.graph)
+    encoder = OnnxEncoder(parts.graph)
     answer = np.array(expected["outputs"]["prompt"])
     assert np.abs(encoder.run(feeds, encoder.switch()) - answer).max() <= VECTORS.tolerance
     for row in range(len(answer)):

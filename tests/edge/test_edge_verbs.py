@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from edge.bundle import Bundle
 from edge.features import features
 from edge.locate import find_release, read_profiles
-from edge.make_vectors import VECTORS
 from edge.prompts import Made
 from schemas.errors import ReleaseError
 from schemas.release import PROFILES
@@ -50,9 +51,26 @@ def prompts(tmp_path: Path, targets: Path, release: object, key_path: Path, *mor
     return ran, out
 
 
-def test_prompts_are_made_with_each_users_bucket_and_clock(tmp_path, sessions, release, key_path, bundle) -> None:
+@pytest.fixture
+def of_release(parts) -> tuple[Bundle, tuple[object, ...]]:
+    return parts.as_bundle(), ()
+
+
+@pytest.fixture
+def of_bundle(bundle, bundle_folder) -> tuple[Bundle, tuple[object, ...]]:
+    return bundle, ("--bundle", bundle_folder)
+
+
+@pytest.fixture(params=["of_release", "of_bundle"])
+def device(request) -> tuple[Bundle, tuple[object, ...]]:
+    """What the embeddings are made with, and the arguments that ask for it."""
+    return request.getfixturevalue(request.param)
+
+
+def test_prompts_are_made_with_each_users_bucket_and_clock(tmp_path, sessions, release, key_path, device) -> None:
     path, lines, bucket = sessions
-    ran, out = prompts(tmp_path, path, release, key_path)
+    bundle, more = device
+    ran, out = prompts(tmp_path, path, release, key_path, *more)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert (result["sessions"], result["encoded"]) == (4, 4)
@@ -73,7 +91,7 @@ def encoded(bundle, events, bucket: int) -> np.ndarray:
     from edge.encoder import OnnxEncoder
 
     encoder = OnnxEncoder(bundle.graph)
-    return encoder.run(features(events, bundle.codes, bundle.model, bucket, NOW_MS).feeds, encoder.switch())
+    return encoder.run(features(events, bundle.codes, bundle.sizes, bucket, NOW_MS).feeds, encoder.switch())
 
 
 def test_limit_takes_the_first_sessions(tmp_path, sessions, release, key_path) -> None:
@@ -120,16 +138,35 @@ def test_changed_profiles_are_refused(copied, key) -> None:
         read_profiles(copied, key)
 
 
-def test_vectors_are_written_as_they_are_kept(tmp_path, release, key_path) -> None:
-    out = tmp_path / "vectors.json"
-    ran = verb("vectors", "--release", release, "--key", key_path, "--out", out, "--json")
+def test_bundle_and_rollout_as_the_launcher_calls_them(tmp_path, release, key_path, monkeypatch) -> None:
+    monkeypatch.setenv("BEFOREHAND_SIGNING_KEY", str(key_path.with_suffix(".pem")))
+    out = tmp_path / "edge"
+    made = json.loads(
+        verb("bundle", "--release", release, "--key", key_path, "--out", out, "--graph", "fp32", "--json").stdout
+    )
+    assert (made["new"], made["graph"], made["bundle_bytes"] > 0) == (True, "fp32", True)
+    plan = re.sub(r"(?ms)^\[edge\].*?(?=^\[|\Z)", "", (ROOT / "plan.toml").read_text())
+    (tmp_path / "plan.toml").write_text(f'{plan}\n[edge]\nshare = 0.1\nmin_app = "3"\n')
+    monkeypatch.setenv("BEFOREHAND_PLAN", str(tmp_path / "plan.toml"))
+    ran = verb("rollout", "--bundle", made["id"], "--out", out, "--json")
+    assert json.loads(ran.stdout)["offers"] == [{"id": made["id"], "share": 0.1, "min_app": "3"}]
+    ran = verb("rollout", "--bundle", made["id"], "--out", out, "--share", "0.25", "--min-app", "2.1", "--json")
+    assert json.loads(ran.stdout)["offers"] == [{"id": made["id"], "share": 0.25, "min_app": "2.1"}]
+    assert verb("rollout", "--bundle", made["id"], "--out", out, "--share", "2", "--json").returncode == 3
+    missing = verb("rollout", "--bundle", "no-such-bundle", "--out", out, "--json")
+    assert missing.returncode == 4
+    assert "no-such-bundle" in json.loads(missing.stdout)["where"]
+
+
+def test_bench_measures_the_vectors(key_path) -> None:
+    ran = verb("bench", "--key", key_path, "--runs", "3", "--json")
     assert ran.returncode == 0, ran.stderr
-    made, kept = json.loads(out.read_bytes()), json.loads(VECTORS.read_bytes())
-    assert [case["name"] for case in made["cases"]] == [case["name"] for case in kept["cases"]]
-    assert made["release"] == kept["release"]
+    result = json.loads(ran.stdout)
+    assert result["max_abs_difference"] <= 1e-5
+    assert set(result) >= {"encode_ms", "cold_start_ms", "bundle_bytes", "graph", "measured"}
 
 
-@pytest.mark.parametrize("job", ["prompts", "vectors"])
+@pytest.mark.parametrize("job", ["bundle", "rollout", "prompts", "vectors", "bench"])
 def test_help_has_an_example(job: str) -> None:
     assert f"./beforehand edge {job} --" in verb(job, "--help").stdout
 
