@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import uvicorn
@@ -24,6 +25,7 @@ from schemas.plan import Plan, load_plan
 
 API_KEY = "BEFOREHAND_API_KEY"
 KEEP_ALIVE_S = 75
+SWITCH_S = 0.0005
 GRACE_S = 5
 
 
@@ -44,6 +46,9 @@ def serve(args: argparse.Namespace) -> Result:
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     app = build(plan, url, releases, api_key, _announcement(where, args.ready_file))
     say(f"the look-up service answers at {where}")
+    # A decode thread needs the interpreter for microseconds, several times a run; by default a busy loop lets it in
+    # only every 5 ms.
+    sys.setswitchinterval(SWITCH_S)
     # uvicorn ends gracefully and then raises the signal again; being told to end is no failure.
     signal.signal(signal.SIGTERM, _told)
     uvicorn.Server(_config(app)).run(sockets=[listener])

@@ -222,3 +222,21 @@ def test_a_value_of_another_type_in_redis_is_missing_not_an_error(stored, redis_
             return await store.find("u1", long())
 
     assert asyncio.run(run()).pair == Pair(None, None)
+
+
+@pytest.mark.parametrize(("lag_s", "opens"), [(0.0, True), (1.0, False)])
+def test_only_a_timer_that_was_on_time_accuses_redis(stored, redis_server, clock, lag_s, opens):
+    def lagging() -> float:
+        clock.now += lag_s
+        return clock.now
+
+    async def run():
+        async with proxied(redis_server) as proxy:
+            proxy.mute = True
+            store = Store(proxy.url, timeout_s=0.02, cache_bytes=0, clock=lagging)
+            faults = [(await store.find("u1", long())).fault for _ in range(5)]
+            return faults, store.breaker.open
+
+    faults, opened = asyncio.run(run())
+    assert faults == [(State.TIMED_OUT, Reason.STORE_TIMEOUT)] * 5
+    assert opened is opens
