@@ -114,7 +114,7 @@ def _export(module: nn.Module, inputs: Inputs, axes: Mapping[str, Axes], outputs
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _axes(graph: str, levels: int) -> dict[str, Axes]:
+def _axes(graph: str, levels: int) -> Mapping[str, Axes]:
     """Which axes may vary, by input."""
     if graph == INTENT_ENCODER:
         window = ("B", "T")

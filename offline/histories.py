@@ -112,7 +112,9 @@ def hold_out(histories: Histories, buckets: Buckets, window: int, seed: int) -> 
     for user in chosen:
         begin, end = int(last[user]), int(histories.start[user + 1])
         gone[begin:end] = True
-        cases.append(_case(histories, buckets, int(user), begin, end, window, rng))
+        places = range(begin, end)
+        first = max(int(histories.start[user]), begin - window)
+        cases.append(_case(histories, buckets, int(user), slice(first, begin), rng.permutation(places)))
     kept = ~gone
     start = np.r_[0, np.cumsum(np.add.reduceat(kept, histories.start[:-1]))].astype(np.int64)
     _, session = np.unique(histories.session[kept], return_inverse=True)
@@ -120,21 +122,19 @@ def hold_out(histories: Histories, buckets: Buckets, window: int, seed: int) -> 
     return left, cases
 
 
-def _case(
-    histories: Histories, buckets: Buckets, user: int, begin: int, end: int, window: int, rng: np.random.Generator
-) -> Case:
-    first = max(int(histories.start[user]), begin - window)
-    _, places = np.unique(histories.item[begin:end], return_index=True)
-    places = begin + rng.permutation(places)
+def _case(histories: Histories, buckets: Buckets, user: int, seen: slice, taken: Ints) -> Case:
+    """``taken`` are the places of the session that is asked for, in any order; the first few are on the device."""
+    _, first = np.unique(histories.item[taken], return_index=True)
+    places = taken[np.sort(first)]
     num_local = NUM_LOCAL if len(places) >= MIN_WITH_LOCAL else 0
     name = histories.users[user]
     return Case(
         name,
         buckets.of(name),
-        int(histories.at[begin]),
-        histories.item[first:begin],
-        histories.kind[first:begin],
-        histories.at[first:begin],
+        int(histories.at[seen.stop]),
+        histories.item[seen],
+        histories.kind[seen],
+        histories.at[seen],
         histories.item[places[num_local:]],
         [(int(histories.item[p]), int(histories.kind[p]), int(histories.at[p])) for p in places[:num_local]],
     )
@@ -157,35 +157,27 @@ def read_targets(
     for event in _lines(folder / "replay.jsonl", Event):
         replayed.setdefault(event.user_id, []).append(event)
     known = {user: place for place, user in enumerate(histories.users)}
-    return [
-        _target_case(
-            target, histories, known.get(target.user_id), replayed.get(target.user_id, []), number, buckets, window
-        )
-        for target in _lines(folder / "targets.jsonl", Target)
-    ]
+    cases = []
+    for target in _lines(folder / "targets.jsonl", Target):
+        place = known.get(target.user_id)
+        begin, end = (0, 0) if place is None else histories.start[place : place + 2]
+        trained = slice(max(int(begin), int(end) - window), int(end))
+        before = [event for event in replayed.get(target.user_id, []) if event.at < target.at]
+        cases.append(_target_case(target, buckets, number, _joined(histories, trained, before, number)[:, -window:]))
+    return cases
 
 
-def _target_case(
-    target: Target,
-    histories: Histories,
-    user: int | None,
-    replayed: list[Event],
-    number: dict[str, int],
-    buckets: Buckets,
-    window: int,
-) -> Case:
-    begin, end = (0, 0) if user is None else (int(histories.start[user]), int(histories.start[user + 1]))
-    begin = max(begin, end - window)
-    before = [event for event in replayed if event.at < target.at]
-    columns = (
-        np.r_[histories.item[begin:end], [number[event.item_id] for event in before]],
-        np.r_[histories.kind[begin:end], [event.kind.number for event in before]],
-        np.r_[histories.at[begin:end], [event.at for event in before]],
-    )
-    item, kind, at = (column.astype(np.int64)[-window:] for column in columns)
+def _joined(histories: Histories, trained: slice, before: list[Event], number: dict[str, int]) -> Ints:
+    """Items, kinds and times [3, events] of the training events and the replayed ones."""
+    replayed = [(number[event.item_id], event.kind.number, event.at) for event in before]
+    old = np.stack([histories.item[trained], histories.kind[trained], histories.at[trained]])
+    return np.concatenate([old, np.array(replayed, np.int64).reshape(-1, 3).T], axis=1)
+
+
+def _target_case(target: Target, buckets: Buckets, number: dict[str, int], seen: Ints) -> Case:
     local = [(number[event.item_id], event.kind.number, event.at) for event in target.local_events]
     wanted = np.array([number[item] for item in target.items], np.int64)
-    return Case(target.user_id, buckets.of(target.user_id), target.at, item, kind, at, wanted, local)
+    return Case(target.user_id, buckets.of(target.user_id), target.at, seen[0], seen[1], seen[2], wanted, local)
 
 
 def _lines(path: Path, kind: type[T]) -> list[T]:

@@ -9,6 +9,7 @@ import apache_beam as beam
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from apache_beam.io.parquetio import WriteToParquet
 from apache_beam.transforms.util import BatchElements
 
 from offline.build.pipelines import pipeline
@@ -50,7 +51,7 @@ def encode_texts(texts: dict[str, str], files: EncoderFiles, folder: Path) -> No
             | "texts" >> beam.Create(rows, reshuffle=False)
             | "batch" >> BatchElements(min_batch_size=BATCH, max_batch_size=BATCH)
             | "encode" >> beam.ParDo(Encode(files))
-            | "write" >> beam.io.WriteToParquet(str(folder / "new"), SCHEMA, file_name_suffix=".parquet")
+            | "write" >> WriteToParquet(str(folder / "new"), SCHEMA, file_name_suffix=".parquet")
         )
 
 

@@ -36,8 +36,8 @@ def build_index(build: Build, folder: Path) -> Result:
         alike,
         bought,
         data.validation,
-        index.neighbours,
-        build.plan.nearline.neighbours,
+        num_neighbours=index.neighbours,
+        keep=build.plan.nearline.neighbours,
     )
     nearest = top_of_rows(alike, NEAREST).items
     nearest = np.where(nearest < 0, np.arange(len(rows), dtype=np.int32)[:, None], nearest)
@@ -60,5 +60,5 @@ def build_index(build: Build, folder: Path) -> Result:
         "popularity": settings.popularity,
         "own": settings.own,
         "validation": found,
-        "says": f"{len(rows):,} items, {book.reassigned:,} collisions mended, {book.moved} moved from full prefixes{fewer}",
+        "says": f"{len(rows):,} items, {book.reassigned:,} collisions mended, {book.moved} left full prefixes{fewer}",
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -31,15 +30,15 @@ class CountItems(beam.DoFn):
         super().__init__()
         self.num_items = num_items
 
-    def process(self, element: Part, *_args: Any, **_kwargs: Any) -> Iterator[tuple[int, Floats]]:
+    def process(self, element: Part) -> Iterator[tuple[int, Floats]]:
         """One part."""
         bucket, item, weight = element
         for one in np.unique(bucket):
             mine = bucket == one
-            yield int(one), np.bincount(item[mine], weight[mine], self.num_items)
+            yield int(one), np.bincount(item[mine], weight[mine], self.num_items).astype(np.float64)
         if (bucket != UNKNOWN_BUCKET).any():
             known = bucket != UNKNOWN_BUCKET
-            yield UNKNOWN_BUCKET, np.bincount(item[known], weight[known], self.num_items)
+            yield UNKNOWN_BUCKET, np.bincount(item[known], weight[known], self.num_items).astype(np.float64)
 
 
 def _sum(parts: Iterable[Floats]) -> Floats:

@@ -87,7 +87,7 @@ class Encode(beam.DoFn):
         super().__init__()
         self.files = files
 
-    def process(self, element: list[tuple[str, str]], *_args: Any, **_kwargs: Any) -> Iterator[dict[str, Any]]:
+    def process(self, element: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
         """One batch."""
         if self.files not in _loaded:
             _loaded[self.files] = LoadedEncoder(self.files)

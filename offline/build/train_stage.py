@@ -40,7 +40,7 @@ def train(build: Build, folder: Path) -> Result:
     def value(trained: Generator) -> float:
         recaller = Recaller(trained, index.trie, index.category)
         found = recaller.candidates(some, near_some, prompted=False)
-        lists = recaller.lists(found, [0.1, 1.0, float(trained.near_weight), FLOOR])
+        lists = recaller.lists(found, [0.1, 1.0, float(trained.near_weight.detach()), FLOOR])
         got = quality(lists, [case.target for case in some])
         return got["recall_at_10"] + got["recall_at_50"]
 

@@ -47,15 +47,10 @@ def _check_data(build: Build) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's options."""
-    parser.add_argument(
-        "stage", nargs="?", default="all", choices=["all", *NAMES], help="one stage only (default: all)"
-    )
-    parser.add_argument("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="another value than plan.toml has"
-    )
-    parser.add_argument("--force", action="store_true", help="run the stages though nothing changed")
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument(
-        "--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: {cores}, the cores allowed)"
-    )
+    add = parser.add_argument
+    add("stage", nargs="?", default="all", choices=["all", *NAMES], help="one stage only (default: all)")
+    add("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
+    add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="another value than the plan's")
+    add("--force", action="store_true", help="run the stages though nothing changed")
+    add("--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: the cores allowed, {cores})")

@@ -50,10 +50,7 @@ def read_online_retail(file: Path) -> Source:
         category=pl.lit("gifts"),
         brand=pl.lit(""),
     )
-    country = (
-        pl.read_parquet(file, columns=["CustomerID", "Country"])
-        .drop_nulls()
-        .unique("CustomerID", keep="first", maintain_order=True)
-    )
+    told = pl.read_parquet(file, columns=["CustomerID", "Country"]).drop_nulls()
+    country = told.unique("CustomerID", keep="first", maintain_order=True)
     profiles = country.select(user_id=pl.col("CustomerID").cast(pl.String), bucket="Country")
     return Source("online-retail", catalogue, events, profiles, rejected)

@@ -79,7 +79,7 @@ def event_rules(at_text: str = "at_text") -> list[tuple[pl.Expr, str, str]]:
         (~pl.col("kind").is_in([str(kind) for kind in Kind]), f"kind is not one of {', '.join(Kind)}", "kind"),
         (
             at.is_null(),
-            "at is neither milliseconds nor a date and time with its offset (2026-01-31T12:00:00Z)",
+            "at is no number of ms and no date and time with offset (2026-01-31T12:00:00Z)",
             at_text,
         ),
         (between[0], "at looks like seconds: send milliseconds since 1970", at_text),

@@ -24,9 +24,8 @@ def make_data(args: argparse.Namespace) -> cli.Result:
     with cli.step(f"data {name}") as made:
         narrowed = narrow(source, small=args.small)
         about = write(folder, narrowed, split(narrowed, cut_time(narrowed.events)), load_plan().model.window)
-        made(
-            f"{about['items']:,} items, {about['users']:,} users, {about['events']:,} events, {about['targets']:,} targets"
-        )
+        counts = (f"{about[key]:,} {key}" for key in ("items", "users", "events", "replay", "targets"))
+        made(", ".join(counts))
     for reason, count in {**about["rejected"], **about["left_out"]}.items():
         cli.say(f"  {count:,} × {reason}")
     if source.name == "files":
@@ -54,14 +53,11 @@ def _default_name(source: Source, *, small: bool) -> str:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's options."""
-    parser.add_argument("--small", action="store_true", help="500 users and the 3,000 most bought items")
-    parser.add_argument("--name", help="of the data set (default: journey or journey-small)")
-    parser.add_argument("--source", choices=["completejourney", "online-retail"], default="completejourney")
-    parser.add_argument("--file", type=Path, help="invoices.parquet of Online Retail")
-    parser.add_argument(
-        "--catalogue", type=Path, help="your items: item_id, title[, text, category, brand] (.csv, .parquet)"
-    )
-    parser.add_argument(
-        "--events", type=Path, help="your events: user_id, item_id, kind, at[, event_id] (.csv, .parquet)"
-    )
-    parser.add_argument("--profiles", type=Path, help="your users' buckets: user_id, bucket (.csv, .parquet)")
+    add = parser.add_argument
+    add("--small", action="store_true", help="500 users and the 3,000 most bought items")
+    add("--name", help="of the data set (default: journey or journey-small)")
+    add("--source", choices=["completejourney", "online-retail"], default="completejourney")
+    add("--file", type=Path, help="invoices.parquet of Online Retail")
+    add("--catalogue", type=Path, help="your items: item_id, title[, text, category, brand]")
+    add("--events", type=Path, help="your events: user_id, item_id, kind, at[, event_id]")
+    add("--profiles", type=Path, help="your users' buckets: user_id, bucket")

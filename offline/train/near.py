@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -15,7 +17,7 @@ class NearScores:
     """The rule of ``offline.index.neighbours``, without its cut to the best M."""
 
     def __init__(self, lists: Neighbours, decay: float) -> None:
-        self.links = lists.matrix().tocsc()
+        self.links: Any = lists.matrix().tocsc()
         self.decay = decay
 
     def __call__(self, batch: Batch, columns: np.ndarray) -> Tensor:
@@ -24,5 +26,5 @@ class NearScores:
         ago = batch.row.numpy()[:, None] - np.arange(item.shape[1])
         row, place = np.nonzero((ago >= 0) & (item >= 0))
         weight = (self.decay ** ago[row, place]).astype(np.float32)
-        held = sp.csr_matrix((weight, (row, item[row, place])), shape=(len(item), self.links.shape[0]))
+        held: Any = sp.csr_matrix((weight, (row, item[row, place])), shape=(len(item), self.links.shape[0]))
         return torch.from_numpy((held @ self.links[:, columns]).toarray().astype(np.float32))

@@ -19,8 +19,8 @@ from offline.train.examples import Examples
 from offline.train.losses import Losses
 from schemas import cli
 
-MOST_WINDOWS = 6_000
-"""Windows of an epoch: on larger data an epoch is a random part."""
+MIN_WINDOWS, SHARE = 1_500, 0.15
+"""An epoch looks at a random share of all windows, and at no fewer than that (when there are)."""
 WARM_UP = 50
 PATIENCE = 2
 WEIGHT_DECAY = 0.05
@@ -72,16 +72,21 @@ class Trainer:
         return progress
 
     @property
+    def most_windows(self) -> int:
+        """Of an epoch."""
+        return max(MIN_WINDOWS, int(SHARE * self.examples.num_windows))
+
+    @property
     def num_batches(self) -> int:
         """Of an epoch."""
-        return self.examples.num_batches(self.batch_size, MOST_WINDOWS)
+        return self.examples.num_batches(self.batch_size, self.most_windows)
 
     def _epoch(self, epoch: int, optimiser: torch.optim.Optimizer, schedule: Any, advance: Callable[[], None]) -> None:
         # Every epoch has its own seed: a training that was interrupted goes on as if it had not been.
         torch.manual_seed(self.seed * 1_000 + epoch)
         rng = np.random.default_rng((self.seed, epoch))
         self.generator.train()
-        for batch in self.examples.epoch(self.batch_size, MOST_WINDOWS, rng):
+        for batch in self.examples.epoch(self.batch_size, self.most_windows, rng):
             optimiser.zero_grad(set_to_none=True)
             self.losses(batch).backward()
             nn.utils.clip_grad_norm_(self.generator.parameters(), 1.0)
