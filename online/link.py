@@ -76,8 +76,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(ConnectionError(f"the connection to Redis was lost: {exc or 'closed by the server'}"))

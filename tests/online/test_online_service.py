@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import numpy as np
 import pytest
@@ -359,33 +358,31 @@ def test_a_switch_under_load_mixes_no_answer(plan, release, other):
         for user, state in zip(users, states, strict=True):
             own = state if state.release == made.id else None
             want[user, made.id] = decoded(made, own, own.bucket if own else 0)
-    pointer = [release]
     releases = Releases(lambda: None)
     releases.loaded = Loaded(release)
     recall = Recall(plan, Shelf(*states), releases, now_ms=lambda: NOW_MS)
-    ended = threading.Event()
 
-    def switch():
-        while not ended.is_set():
-            pointer.reverse()
+    async def switch():
+        while True:
             for loaded in (Loaded(other, release), Loaded(release, other), Loaded(other), Loaded(release)):
                 releases.loaded = loaded
+                await asyncio.sleep(0)
+
+    async def one(number, user):
+        for _ in range(number % 7):
+            await asyncio.sleep(0)  # so that requests of one crowd meet different releases
+        return await recall.answer(RecallRequest(user_id=user, k=20), long())
 
     async def load():
+        switcher = asyncio.create_task(switch())
         answers = []
         for _ in range(10):
-            requests = (RecallRequest(user_id=user, k=20) for user in users)
-            answers += await asyncio.gather(*(recall.answer(request, long()) for request in requests))
+            answers += await asyncio.gather(*(one(number, user) for number, user in enumerate(users)))
+        switcher.cancel()
         return answers
 
-    switcher = threading.Thread(target=switch)
-    switcher.start()
-    try:
-        answers = asyncio.run(load())
-    finally:
-        ended.set()
-        switcher.join()
-        recall.decoder.close()
+    answers = asyncio.run(load())
+    recall.decoder.close()
     assert {answer.release for answer in answers} == {release.id, other.id}
     for answer in answers:
         made = release if answer.release == release.id else other
