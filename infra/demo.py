@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,14 +96,25 @@ def _data(demo: Demo) -> None:
 
 
 def _offline(demo: Demo) -> None:
+    # The services start beside the build: they need no release, and a JVM's start is mostly waiting.
+    with ThreadPoolExecutor(1) as beside:
+        started = beside.submit(_start_services, demo)
+        demo.replies["build"] = _build(demo)
+        demo.replies["deploy"] = started.result()
+
+
+def _start_services(demo: Demo) -> dict[str, Any]:
+    demo.stack.up()
+    return run_verb("stream", "deploy", quiet=True)
+
+
+def _build(demo: Demo) -> dict[str, Any]:
     settings = [*(SMALL_SETTINGS if demo.options.small else ()), *demo.options.set]
     words = [word for setting in settings for word in ("--set", setting)]
-    demo.replies["build"] = run_verb("build", "--data", demo.name, *words)
+    return run_verb("build", "--data", demo.name, *words)
 
 
 def _nearline(demo: Demo) -> None:
-    demo.stack.up()
-    demo.replies["deploy"] = run_verb("stream", "deploy")
     _start(demo, "worker", "worker")
     held_back = sum(1 for _ in (demo.data / "replay.jsonl").open())
     rate = max(50, round(held_back / REPLAY_S[demo.options.small]))

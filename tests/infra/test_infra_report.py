@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from infra import report
-from infra.demo_result import TEXT, summarise, waterfall_of
+from infra.demo_result import TEXT, summarise
 from infra.errors import LauncherError
 
 STAGES = {
-    "window_items": 20,
     "intent_encode": 0.8,
     "neighbours": 0.2,
     "prompt_encode": 0.1,
@@ -23,7 +22,7 @@ ASK = {
     "with_prompt": {"recall_at_50": 0.35, "users": 7},
     "without_prompt": {"recall_at_50": 0.3, "users": 7},
     "latency_ms": {"p50": 2.0, "p99": 5.0},
-    "whole": {"stages": STAGES},
+    "whole": {"stages": STAGES, "window_items": 20},
     "rungs": {"generate": 9, "cohort": 1},
     "rungs_with_state": {"generate": 9},
     "unknown_items": 0,
@@ -46,9 +45,9 @@ REPLIES = {
             "popularity_recall_at_50": 0.1,
             "item_knn_recall_at_10": 0.09,
             "item_knn_recall_at_50": 0.28,
-            "encode_ms_per_text": 5.0,
         },
         "release": "0123456789abcdef",
+        "stages": {"encode": {"alone_ms": 5.0}},
     },
     "ask": ASK,
     "replay": {"freshness_ms": {"p50": 400.0, "p99": 700.0}, "events": 10, "bad": 0, "seconds": 2.0, "rate": 5.0},
@@ -70,7 +69,8 @@ def test_live_is_what_the_online_tier_did_and_all_live_is_the_sum(result):
 
 
 def test_the_text_stage_grows_with_the_window():
-    one = waterfall_of({**STAGES, "window_items": 1}, {"encode_ms_per_text": 5.0})
+    short = {**ASK, "whole": {"stages": STAGES, "window_items": 1}}
+    one = summarise({**REPLIES, "ask": short}, [], 1.0)["waterfall"]
     assert [s["ms"] for s in one if s["stage"] == TEXT] == [5.0]
 
 
