@@ -56,7 +56,8 @@ async def measure_whole(targets: Sequence[Target]) -> dict[str, Any]:
     """Time up to ``USERS`` users that have a state, both ways, in this process, one thread.
 
     ``stages`` are medians in ms; ``all_live_ms`` is store, encoders, neighbours and decode, ``beforehand_ms`` is store
-    and decode. ``max_row_difference`` compares the rows encoded here with the stored ones (fp16).
+    and decode. ``window_items`` is the median number of items in a window. ``max_row_difference`` compares the rows
+    encoded here with the stored ones (fp16).
 
     Raises:
         ReleaseError: no release is current, or none of the users has a state of it.
@@ -69,7 +70,7 @@ async def measure_whole(targets: Sequence[Target]) -> dict[str, Any]:
     plan = load_plan()
     rules = {name: asset.freshness for name, asset in plan.assets.items()}
     store = Store(address("redis"), timeout_s=STORE_WAIT_S, cache_bytes=0)
-    watch, differences = Stopwatch(), [0.0]
+    watch, differences, sizes = Stopwatch(), list[float](), list[int]()
     for target in track(targets, "all live"):
         if len(watch.took_ms["store"]) >= USERS:
             break
@@ -80,8 +81,12 @@ async def measure_whole(targets: Sequence[Target]) -> dict[str, Any]:
         if case is not None and case.state is not None:
             watch.took_ms["store"].append(store_ms)
             differences.append(_time_user(case, target, encoders, watch))
+            sizes.append(len(case.state.items))
     await store.close()
-    return _report(watch, max(differences))
+    return _report(watch) | {
+        "window_items": statistics.median(sizes),
+        "max_row_difference": max(differences),
+    }
 
 
 def _time_user(case: Case, target: Target, encoders: tuple[Graph, Graph], watch: Stopwatch) -> float:
@@ -112,7 +117,7 @@ def _local(release: Release, target: Target) -> list[tuple[int, int, int]]:
     return [(known[e.item_id], Kind(e.kind).number, e.at) for e in target.local_events if e.item_id in known]
 
 
-def _report(watch: Stopwatch, max_row_difference: float) -> dict[str, Any]:
+def _report(watch: Stopwatch) -> dict[str, Any]:
     stages = watch.medians()
     if not stages:
         raise ReleaseError("none of the users has a state of the current release", mend="Run `./beforehand worker`.")
@@ -121,5 +126,4 @@ def _report(watch: Stopwatch, max_row_difference: float) -> dict[str, Any]:
         "stages": stages,
         "all_live_ms": stages["store"] + sum(stages[name] for name in LIVE),
         "beforehand_ms": stages["store"] + stages["decode_stored"],
-        "max_row_difference": max_row_difference,
     }

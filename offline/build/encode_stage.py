@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import statistics
+import time
 from pathlib import Path
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -14,8 +17,10 @@ from apache_beam.transforms.util import BatchElements
 
 from offline.build.pipelines import pipeline
 from offline.build.stage import Build, Result, read_record
-from offline.build.text_encoder import BATCH, Encode, EncoderFiles, minilm
+from offline.build.text_encoder import BATCH, Encode, EncoderFiles, LoadedEncoder, minilm
 
+ALONE = 21
+"""Texts timed one by one."""
 SCHEMA = pa.schema([("hash", pa.string()), ("vector", pa.list_(pa.float32()))])
 
 
@@ -34,7 +39,23 @@ def encode(build: Build, folder: Path) -> Result:
         folder / "texts.parquet"
     )
     np.save(folder / "text.npy", np.stack([known[digest] for digest in hashes]).astype(np.float32))
-    return {"encoded": len(new), "texts": len(wanted), "says": f"{len(new):,} of {len(wanted):,} texts were new"}
+    return {
+        "encoded": len(new),
+        "texts": len(wanted),
+        "alone_ms": alone_ms(texts, files),
+        "says": f"{len(new):,} of {len(wanted):,} texts were new",
+    }
+
+
+def alone_ms(texts: list[str], files: EncoderFiles) -> float:
+    """Median milliseconds of one text by itself, one thread: what a request would pay that encoded it live."""
+    encoder = LoadedEncoder(msgspec.structs.replace(files, threads=1))
+    took = []
+    for text in texts[:: max(1, len(texts) // ALONE)][:ALONE]:
+        begun = time.perf_counter()
+        encoder([text])
+        took.append(time.perf_counter() - begun)
+    return round(statistics.median(took) * 1000, 3)
 
 
 def text_hash(text: str, files: EncoderFiles) -> str:
