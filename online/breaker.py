@@ -7,11 +7,13 @@ import time
 from online.deadline import Clock
 
 FAILURES = 5
+SPAN_S = 0.1
+"""One stall, of the store or of this process, fails all that is under way at once: that is no outage."""
 PAUSE_S = 1.0
 
 
 class Breaker:
-    """Closed until ``failures`` in a row, then open for ``pause_s``, then half open: one probe decides.
+    """Closed until ``failures`` in a row over ``SPAN_S``, then open for ``pause_s``, then half open: one probe decides.
 
     Every ``allows()`` that is true must be followed by ``succeeded``, ``failed`` or ``undecided``.
     """
@@ -21,6 +23,7 @@ class Breaker:
         self._limit = failures
         self._pause_s = pause_s
         self._in_a_row = 0
+        self._first_at = 0.0
         self._opened_at: float | None = None
         self._probing = False
 
@@ -46,10 +49,14 @@ class Breaker:
 
     def failed(self) -> None:
         """The store refused, or had a fair time and did not answer."""
+        now = self._clock()
+        if not self._in_a_row:
+            self._first_at = now
         self._in_a_row += 1
         self._probing = False
-        if self._opened_at is not None or self._in_a_row >= self._limit:
-            self._opened_at = self._clock()
+        lasting = self._in_a_row >= self._limit and now - self._first_at >= SPAN_S
+        if self._opened_at is not None or lasting:
+            self._opened_at = now
 
     def undecided(self) -> None:
         """The request gave up too early to tell."""

@@ -21,8 +21,6 @@ CONNECTIONS = 16
 FAIR_WAIT_S = 0.010
 """A store that was given this long and did not answer counts as failing; less says nothing about it."""
 
-PUNCTUAL_S = 0.002
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -43,7 +41,6 @@ class Store:
         self.pool = Pool(address, CONNECTIONS)
         self._listener = Listener(address, self.cache, clock)
         self._timeout_s = timeout_s
-        self._clock = clock
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -80,15 +77,12 @@ class Store:
     async def _read(self, user_id: str, wait_s: float) -> Pair:
         if wait_s <= 0:
             raise TimeoutError  # asking now would only cost a connection
-        ends = self._clock() + wait_s
         try:
             # The wait covers a free connection, the connect and the reply.
             async with asyncio.timeout(wait_s), self.pool.connection() as link:
                 reply = await link.ask("MGET", state_key(user_id), candidates_key(user_id))
         except TimeoutError:
-            # A timer that fires late says that this process is busy, not that Redis is slow.
-            punctual = self._clock() - ends < PUNCTUAL_S
-            if wait_s >= min(FAIR_WAIT_S, self._timeout_s) and punctual:
+            if wait_s >= min(FAIR_WAIT_S, self._timeout_s):
                 self.breaker.failed()
             raise
         match cast("object", reply):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from online.breaker import Breaker
+from online.breaker import SPAN_S, Breaker
 
 
 @pytest.fixture
@@ -15,7 +15,17 @@ def breaker(clock):
 def fail(breaker: Breaker, times: int) -> None:
     for _ in range(times):
         assert breaker.allows()
+        breaker._clock.now += 0.6 * SPAN_S
         breaker.failed()
+
+
+def test_failures_of_one_instant_are_one_stall(breaker, clock):
+    for _ in range(50):
+        breaker.failed()
+    assert not breaker.open
+    clock.now += SPAN_S
+    breaker.failed()
+    assert breaker.open
 
 
 def test_it_opens_only_on_failures_in_a_row(breaker):

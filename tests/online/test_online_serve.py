@@ -14,6 +14,7 @@ import httpx
 import pytest
 from online_values import FIXTURES, make_candidates, make_state, put
 
+from online.breaker import SPAN_S
 from online.client import RecallClient
 from schemas.locations import ROOT
 from schemas.names import Reason, Rung, State
@@ -187,7 +188,9 @@ def test_redis_goes_and_nobody_sees_an_error(home, stored, release):
     process = start(home, "--redis", "redis://127.0.0.1:9/0")
     try:
         with RecallClient(address(home)["url"]) as client:
-            answers = [client.recall("u1", budget_ms=1000) for _ in range(10)]
+            answers = [client.recall("u1", budget_ms=1000) for _ in range(5)]
+            time.sleep(SPAN_S)
+            answers += [client.recall("u1", budget_ms=1000) for _ in range(5)]
     finally:
         assert stop(process) == 0
     reasons = [answer.assets["intent_state"].reason for answer in answers]
