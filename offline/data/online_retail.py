@@ -25,7 +25,7 @@ def read_online_retail(file: Path) -> Source:
         ) from None
     code = pl.col("StockCode").str.strip_chars().str.to_uppercase()
     lines = lines.with_columns(code=code, title=pl.col("Description").str.strip_chars())
-    named = lines.filter(pl.col("title").is_not_null() & (pl.col("title") != ""))
+    named = lines.filter((pl.col("title") != "") & pl.col("code").str.contains(PRODUCT))
     titles = named.group_by("code").agg(pl.col("title").mode().sort().first())
     rules = [
         (pl.col("InvoiceNo").str.starts_with("C"), "a cancellation", "InvoiceNo"),

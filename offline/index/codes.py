@@ -32,8 +32,8 @@ def build_codes(vectors: Floats, levels: int, codes: int, seed: int) -> Codebook
     """Codes of every item.
 
     With few distinct vectors there are fewer codes than asked for: as many as distinct vectors, but always enough
-    that ``codes ** levels`` items have room. A prefix that more items chose than there are last codes keeps the
-    nearest; the others go to the nearest prefix that has room.
+    that ``codes ** levels`` items have room. Overflow: a prefix that more items chose than there are last codes
+    keeps the first of them; each of the others goes to the emptiest prefix that shares most of the path.
 
     Raises:
         DataError: a vector is not finite (its row is named), or there are more items than semantic IDs.

@@ -1,0 +1,122 @@
+"""Codes, trie and neighbour lists."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offline.histories import Case, Histories
+from offline.index.codes import build_codes
+from offline.index.neighbours import Neighbours, top_of_rows, transitions, window_neighbours
+from offline.index.trie import sid_order, trie_arrays
+from offline.index.vectors import check_finite
+from schemas.errors import DataError
+
+
+def unique(codes):
+    return len(np.unique(codes, axis=0)) == len(codes)
+
+
+def test_few_distinct_vectors_give_fewer_codes_and_no_nan():
+    vectors = np.repeat(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3, axis=0)
+    book = build_codes(vectors, levels=3, codes=4, seed=1)
+    assert unique(book.codes)
+    assert book.num_codes == 2
+
+
+def test_fewer_items_than_codes():
+    rng = np.random.default_rng(0)
+    book = build_codes(rng.standard_normal((111, 8)).astype(np.float32), levels=3, codes=256, seed=1)
+    assert unique(book.codes)
+    assert book.num_codes <= 111
+    assert book.codes.max() < book.num_codes
+
+
+def test_identical_items_get_different_ids():
+    vectors = np.ones((20, 4), np.float32)
+    book = build_codes(vectors, levels=2, codes=5, seed=1)
+    assert unique(book.codes)
+
+
+def test_a_prefix_that_is_too_full_overflows_into_others():
+    rng = np.random.default_rng(0)
+    crowd = np.tile(rng.standard_normal(6), (75, 1))
+    others = rng.standard_normal((40, 6)) * 5
+    book = build_codes(np.concatenate([crowd, others]).astype(np.float32), levels=3, codes=16, seed=1)
+    assert unique(book.codes)
+    assert book.moved == 75 - 16
+    assert book.codes.max() < 16
+
+
+def test_more_items_than_ids_is_refused():
+    with pytest.raises(DataError, match="more items than semantic IDs"):
+        build_codes(np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32), levels=2, codes=3, seed=1)
+
+
+def test_the_row_that_is_not_a_number_is_named():
+    vectors = np.zeros((1000, 3), np.float32)
+    vectors[417, 1] = np.nan
+    with pytest.raises(DataError, match="row 417"):
+        check_finite(vectors, "vectors")
+    with pytest.raises(DataError, match="row 417"):
+        build_codes(vectors, levels=2, codes=40, seed=1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=40))
+def test_the_trie_holds_every_item_once(paths):
+    codes = np.array(sorted(paths), np.int64)
+    trie = trie_arrays(codes[sid_order(codes)])
+    for number, path in enumerate(sorted(paths)):
+        node = 0
+        for level, code in enumerate(path):
+            assert trie["item_path"][number, level] == node
+            begin, end = trie[f"offset_{level}"][node : node + 2]
+            children = trie[f"child_{level}"][begin:end].tolist()
+            assert children == sorted({p[level] for p in paths if p[:level] == path[:level]})
+            assert len(children) <= len(trie[f"fan_{level}"])
+            node = begin + children.index(code)
+        assert node == number
+
+
+def test_two_items_with_one_id_are_refused():
+    with pytest.raises(DataError, match="unique"):
+        trie_arrays(np.array([[0, 1], [0, 1]]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=8), st.integers(0, 100))
+def test_window_neighbours_against_their_definition(window, seed):
+    rng = np.random.default_rng(seed)
+    items = np.stack([rng.permutation(6)[:3] for _ in range(6)]).astype(np.int32)
+    scores = np.sort(rng.uniform(0.1, 1, (6, 3)).astype(np.float32), axis=1)[:, ::-1]
+    expected: dict[int, float] = {}
+    for ago, item in enumerate(reversed(window)):
+        for near, score in zip(items[item].tolist(), scores[item].tolist(), strict=True):
+            expected[near] = expected.get(near, 0.0) + 0.9**ago * score
+    best = sorted(expected, key=lambda i: (-round(expected[i], 5), i))[:4]
+    none = np.zeros(0, np.int64)
+    case = Case("u", 0, 0, np.array(window, np.int64), none, none, none, [])
+    got = window_neighbours([case], Neighbours(items, scores), 0.9, 4)
+    found = [i for i in got.items[0].tolist() if i >= 0]
+    assert len(found) == len(best)
+    assert [expected[i] for i in found] == pytest.approx([expected[i] for i in best], abs=1e-4)
+    assert got.scores[0][: len(best)].tolist() == pytest.approx([expected[i] for i in best], abs=1e-4)
+
+
+def test_equal_scores_in_a_row_go_by_item_number():
+    got = top_of_rows(sp.csr_matrix(np.array([[0.5, 0.0, 1.0, 0.5, 0.5]])), 3)
+    assert got.items.tolist() == [[2, 0, 3]]
+
+
+def test_transitions_count_what_followed_a_window():
+    # One user: session (0, 1), then session (2), then session (0).
+    histories = Histories(
+        ["u"], np.array([0, 4]), np.array([0, 1, 2, 0]), np.full(4, 4), np.arange(4), np.array([0, 0, 1, 2])
+    )
+    follow = transitions(histories, 3, window=2).toarray()
+    assert (follow[0] > 0).tolist() == [False, False, True]
+    # The last session's window holds the two newest events only: items 1 and 2.
+    assert (follow[1] > 0).tolist() == [True, False, True]
+    assert (follow[2] > 0).tolist() == [True, False, False]
