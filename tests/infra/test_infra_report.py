@@ -27,7 +27,7 @@ ASK = {
     "rungs_with_state": {"generate": 9},
     "unknown_items": 0,
     "late": 0,
-    "errors": 0,
+    "errors": {},
     "example": {
         "user_id": "<script>u</script>",
         "response": {
@@ -41,10 +41,10 @@ ASK = {
 REPLIES = {
     "build": {
         "metrics": {
-            "popularity_recall_at_10": 0.02,
-            "popularity_recall_at_50": 0.1,
-            "item_knn_recall_at_10": 0.09,
-            "item_knn_recall_at_50": 0.28,
+            "popular_recall_at_10": 0.02,
+            "popular_recall_at_50": 0.1,
+            "neighbours_recall_at_10": 0.09,
+            "neighbours_recall_at_50": 0.28,
         },
         "release": "0123456789abcdef",
         "stages": {"encode": {"alone_ms": 5.0}},
