@@ -38,9 +38,9 @@ def summarise(answers: dict[str, Any], steps: list[dict[str, Any]], seconds: flo
         "release": build["release"],
         "replay": {k: replay[k] for k in ("events", "bad", "seconds", "rate")},
         "edge_encode_ms": answers["edge"]["encode_ms"],
-        "data": answers["data"],
+        "data": {key: value for key, value in answers["data"].items() if key not in ("folder", "first_rejected")},
         "steps": steps,
-        "example": example_of(ask["example"], answers["explain"]),
+        "example": example_of(ask["example"], answers["explain"]["explanation"]),
         "seconds": seconds,
     }
 
@@ -65,12 +65,11 @@ def waterfall_of(stages: dict[str, float], text_ms: float) -> list[Stage]:
     ]
 
 
-def example_of(example: dict[str, Any], explanation: dict[str, Any]) -> dict[str, Any]:
-    """One user's request with titles, for people to look at."""
+def example_of(answer: dict[str, Any], explanation: dict[str, Any]) -> dict[str, Any]:
+    """One user's answer (a RecallResponse) with titles, for people to look at."""
     titles = explanation["titles"]
-    answer = example["response"]
     return {
-        "user_id": example["user_id"],
+        "user_id": answer["user_id"],
         "window": [titles.get(item, item) for item in explanation["window"][:10]],
         "items": [titles.get(item["item_id"], item["item_id"]) for item in answer["items"][:10]],
         "rung": answer["rung"],

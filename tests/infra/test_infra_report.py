@@ -30,12 +30,10 @@ ASK = {
     "errors": {},
     "example": {
         "user_id": "<script>u</script>",
-        "response": {
-            "items": [{"item_id": "7"}],
-            "rung": "generate",
-            "assets": {"intent_state": {"state": "FRESH", "reason": "ok", "age_s": 1.5}},
-            "ledger": {"total_ms": 2.0, "budget_ms": 50, "stages_ms": {"decode": 1.2}},
-        },
+        "items": [{"item_id": "7"}],
+        "rung": "generate",
+        "assets": {"intent_state": {"state": "FRESH", "reason": "ok", "age_s": 1.5}},
+        "ledger": {"total_ms": 2.0, "budget_ms": 50, "stages_ms": {"decode": 1.2}},
     },
 }
 REPLIES = {
@@ -53,7 +51,7 @@ REPLIES = {
     "replay": {"freshness_ms": {"p50": 400.0, "p99": 700.0}, "events": 10, "bad": 0, "seconds": 2.0, "rate": 5.0},
     "edge": {"encode_ms": {"p50": 0.3}},
     "data": {"rejected": {}},
-    "explain": {"titles": {"7": "Milk & <b>bread</b>"}, "window": ["7", "8"]},
+    "explain": {"explanation": {"titles": {"7": "Milk & <b>bread</b>"}, "window": ["7", "8"]}},
 }
 
 
