@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from infra.demo_result import TEXT
 from infra.errors import LauncherError
 from infra.paths import Layout
 
@@ -67,7 +68,8 @@ def render(result: Result) -> str:
         "RELEASE": escape(result["release"]),
         "FACTS": _facts(result),
         "RECALL": _recall(result),
-        "WATERFALL": _waterfall(result),
+        "WATERFALL": _waterfall(result["waterfall"]),
+        "WITHOUT": _waterfall([stage for stage in result["waterfall"] if stage["stage"] != TEXT]),
         "RUNGS": _shares(result["rungs"]),
         "EXAMPLE": _example(result["example"]),
         "STEPS": _bars([(s["step"], s["seconds"], f"{s['seconds']:.1f} s", "") for s in result["steps"]]),
@@ -110,9 +112,9 @@ def _recall(result: Result) -> str:
     return "".join([*groups, title, _bars(rows)])
 
 
-def _waterfall(result: Result) -> str:
-    total, at, rows = result["all_live_ms"] or 1, 0.0, []
-    for stage in result["waterfall"]:
+def _waterfall(stages: list[dict[str, Any]]) -> str:
+    total, at, rows = sum(stage["ms"] for stage in stages) or 1, 0.0, []
+    for stage in stages:
         left, width = 100 * at / total, max(0.4, 100 * stage["ms"] / total)
         rows.append(
             f"<div class=row><span class=label>{escape(stage['stage'])}"

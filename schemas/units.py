@@ -27,8 +27,9 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], rule: str) -> fl
 
 
 def human_seconds(value: float) -> str:
-    """0.5 → ``500 ms``, 93600 → ``26 h``: the largest unit that leaves a whole number, or one decimal."""
+    """0.5 → ``500 ms``, 93600 → ``26 h``, 1000000 → ``11.6 d``: a whole number of the largest unit that divides it, or
+    else at least two of the largest unit."""
     for unit, size in reversed(_SECONDS.items()):
-        if value >= size and (value % size == 0 or size <= 1.0):
-            return f"{value / size:.3g} {unit}"
+        if value >= size and (value % size == 0 or value >= 2 * size):
+            return f"{value / size:,.0f} {unit}" if value >= 1000 * size else f"{value / size:.3g} {unit}"
     return f"{value * 1000:.3g} ms"

@@ -93,14 +93,9 @@ def test_files_that_are_no_plan(tmp_path: Path):
 def test_units():
     assert [seconds(t) for t in ("500ms", "1.5s", "2m", "26h", "30d")] == [0.5, 1.5, 120, 93_600, 2_592_000]
     assert num_bytes("64MB") == 67_108_864
-    assert [human_seconds(s) for s in (0.02, 0.5, 60, 93_600, 86_400, 90)] == [
-        "20 ms",
-        "500 ms",
-        "1 m",
-        "26 h",
-        "1 d",
-        "90 s",
-    ]
+    spoken = {0.02: "20 ms", 0.5: "500 ms", 60: "1 m", 93_600: "26 h", 86_400: "1 d", 90: "90 s", 37.44: "37.4 s"}
+    spoken |= {1e6: "11.6 d", 2.82e8: "3,264 d", 0: "0 ms"}
+    assert {s: human_seconds(s) for s in spoken} == spoken
     for bad in ("", "5", "ms", "5 weeks", "-5s", "5s!"):
         with pytest.raises(ValueError, match="duration"):
             seconds(bad)
