@@ -41,6 +41,14 @@ class Histories:
         """The user's number of each event."""
         return np.repeat(np.arange(len(self.users)), np.diff(self.start))
 
+    def only(self, kept: NDArray[np.bool_]) -> Histories:
+        """The events ``kept`` [events]; every user stays, perhaps without events."""
+        before = np.r_[0, np.cumsum(kept)]
+        _, session = np.unique(self.session[kept], return_inverse=True)
+        return Histories(
+            self.users, before[self.start], self.item[kept], self.kind[kept], self.at[kept], session.astype(np.int64)
+        )
+
     @property
     def session_start(self) -> Ints:
         """Where each event's session begins."""
@@ -115,11 +123,7 @@ def hold_out(histories: Histories, buckets: Buckets, window: int, seed: int) -> 
         places = range(begin, end)
         first = max(int(histories.start[user]), begin - window)
         cases.append(_case(histories, buckets, int(user), slice(first, begin), rng.permutation(places)))
-    kept = ~gone
-    start = np.r_[0, np.cumsum(np.add.reduceat(kept, histories.start[:-1]))].astype(np.int64)
-    _, session = np.unique(histories.session[kept], return_inverse=True)
-    left = Histories(histories.users, start, histories.item[kept], histories.kind[kept], histories.at[kept], session)
-    return left, cases
+    return histories.only(~gone), cases
 
 
 def _case(histories: Histories, buckets: Buckets, user: int, seen: slice, taken: Ints) -> Case:

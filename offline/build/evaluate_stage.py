@@ -18,8 +18,8 @@ from offline.index.neighbours import window_neighbours
 from offline.metrics import quality
 from offline.recall import Candidates, Recaller
 
-PATH = (0.0, 0.1, 0.3, 1.0)
-NEAR = (0.6, 0.8, 1.0, 1.25, 1.6)
+PATH = (0.0, 0.1, 0.4)
+NEAR = (0.8, 1.0, 1.4, 2.0, 3.0)
 FLOORS = (0.005, 0.02, 0.08)
 REPORT = "report.json"
 

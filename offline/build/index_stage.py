@@ -10,7 +10,7 @@ import polars as pl
 from offline.build.catalogue import read_data, save
 from offline.build.stage import Build, Result
 from offline.index.codes import build_codes
-from offline.index.neighbours import choose, content_links, top_of_rows, transitions
+from offline.index.neighbours import choose, content_links, fold_lists, top_of_rows, transitions
 from offline.index.trie import sid_order
 from offline.index.vectors import item_vectors
 
@@ -39,17 +39,13 @@ def build_index(build: Build, folder: Path) -> Result:
         num_neighbours=index.neighbours,
         keep=build.plan.nearline.neighbours,
     )
+    folds = fold_lists(data.train, alike, settings, index.neighbours, model.window)
     nearest = top_of_rows(alike, NEAREST).items
     nearest = np.where(nearest < 0, np.arange(len(rows), dtype=np.int32)[:, None], nearest)
-    save(
-        folder,
-        order=order,
-        vectors=vectors,
-        codes=book.codes[order],
-        items=lists.items,
-        scores=lists.scores,
-        nearest=nearest,
-    )
+    save(folder, order=order, vectors=vectors, codes=book.codes[order], nearest=nearest)
+    save(folder, items=lists.items, scores=lists.scores)
+    for fold, part in enumerate(folds):
+        save(folder, **{f"items_{fold}": part.items, f"scores_{fold}": part.scores})
     fewer = "" if book.num_codes == index.codes else f", {book.num_codes} codes a level (of {index.codes}: few items)"
     return {
         "items": len(rows),

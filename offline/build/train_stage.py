@@ -21,8 +21,8 @@ from offline.train.losses import FLOOR, Losses
 from offline.train.near import NearScores
 from offline.train.trainer import WEIGHTS, Trainer
 
-DROPOUT = 0.2
-JUDGED = 300
+DROPOUT = 0.3
+JUDGED = 500
 """Validation cases that decide when to stop; the weights of the scores are chosen on all of them."""
 
 
@@ -33,14 +33,14 @@ def train(build: Build, folder: Path) -> Result:
     index = read_index(build)
     data = read_data(build, index.number)
     generator = Generator(architecture(build, index), index.vectors, index.codes, DROPOUT)
-    near = NearScores(index.lists, index.decay)
+    near = NearScores(index.folds, index.decay)
     some = data.validation[:JUDGED]
     near_some = window_neighbours(some, index.lists, index.decay, build.plan.nearline.neighbours)
 
     def value(trained: Generator) -> float:
         recaller = Recaller(trained, index.trie, index.category)
         found = recaller.candidates(some, near_some, prompted=False)
-        lists = recaller.lists(found, [0.1, 1.0, float(trained.near_weight.detach()), FLOOR])
+        lists = recaller.lists(found, [0.0, 1.0, float(trained.near_weight.detach()), FLOOR])
         got = quality(lists, [case.target for case in some])
         return got["recall_at_10"] + got["recall_at_50"]
 

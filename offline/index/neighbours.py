@@ -27,6 +27,7 @@ Sparse = Any
 COUNTING_DECAY = 0.98
 SHRINK = 10.0
 CONTENT_SHARE = 0.02
+FOLDS = 2
 KEPT = 200
 """Followers of an item that are looked at; the lists are far shorter."""
 
@@ -111,6 +112,24 @@ def neighbour_lists(follow: Sparse, alike: Sparse, bought: Ints, settings: Setti
     lists = top_of_rows(blend, num_neighbours)
     # A list's best score is 1 on average, so that the floor of the decoder's logarithm means the same everywhere.
     return Neighbours(lists.items, lists.scores / max(float(lists.scores[:, 0].mean()), 1e-9))
+
+
+def fold_lists(
+    histories: Histories, alike: Sparse, settings: Settings, num_neighbours: int, window: int
+) -> list[Neighbours]:
+    """For training: lists for each half of the users (even, odd), made from the other half only.
+
+    Lists that counted a session know its items too well: a generator that trained on them would trust neighbours
+    more than they deserve when serving.
+    """
+    half = histories.user % FOLDS
+    lists = []
+    for fold in range(FOLDS):
+        others = histories.only(half != fold)
+        bought = np.bincount(others.item, minlength=alike.shape[0])
+        follow = transitions(others, alike.shape[0], window)
+        lists.append(neighbour_lists(follow, alike, bought, settings, num_neighbours))
+    return lists
 
 
 def content_links(vectors: Floats, num_neighbours: int) -> Sparse:

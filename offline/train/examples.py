@@ -35,7 +35,8 @@ FORGET_BUCKET = 0.1
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows [B, T] as the intent encoder takes them; of each of n targets: its window, row, item and prompt.
+    """Windows [B, T] as the intent encoder takes them, and their users; of each of n targets its window, row, item
+    and prompt.
 
     ``row`` is -1 where the window holds nothing before the target.
     """
@@ -43,6 +44,7 @@ class Batch:
     item: Tensor
     kind: Tensor
     gap: Tensor
+    user: Tensor  # [B]
     window: Tensor
     row: Tensor
     target: Tensor
@@ -113,6 +115,7 @@ class Examples:
             np.where(real, self.histories.item[place] + 1, 0),
             np.where(real, self.histories.kind[place], 0),
             np.where(real & ~head, self.gap[place], 0).astype(np.float32),
+            self.user[ends - 1],
             window,
             row,
             self.histories.item[target],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,24 @@ from offline.train.examples import Batch
 
 
 class NearScores:
-    """The rule of ``offline.index.neighbours``, without its cut to the best M."""
+    """The rule of ``offline.index.neighbours``, without its cut to the best M.
 
-    def __init__(self, lists: Neighbours, decay: float) -> None:
-        self.links: Any = lists.matrix().tocsc()
+    ``folds``: lists for the even and the odd users, made from the other users' sessions.
+    """
+
+    def __init__(self, folds: Sequence[Neighbours], decay: float) -> None:
+        self.links: list[Any] = [lists.matrix().tocsc() for lists in folds]
         self.decay = decay
 
     def __call__(self, batch: Batch, columns: np.ndarray) -> Tensor:
         """float32 [n, columns]: of each target's row, the scores of the items ``columns``."""
         item = batch.item.numpy()[batch.window.numpy()] - 1
         ago = batch.row.numpy()[:, None] - np.arange(item.shape[1])
-        row, place = np.nonzero((ago >= 0) & (item >= 0))
-        weight = (self.decay ** ago[row, place]).astype(np.float32)
-        held: Any = sp.csr_matrix((weight, (row, item[row, place])), shape=(len(item), self.links.shape[0]))
-        return torch.from_numpy((held @ self.links[:, columns]).toarray().astype(np.float32))
+        fold = batch.user.numpy()[batch.window.numpy()] % len(self.links)
+        scores = np.zeros((len(item), len(columns)), np.float32)
+        for number, links in enumerate(self.links):
+            row, place = np.nonzero((ago >= 0) & (item >= 0) & (fold == number)[:, None])
+            weight = (self.decay ** ago[row, place]).astype(np.float32)
+            held: Any = sp.csr_matrix((weight, (row, item[row, place])), shape=(len(item), links.shape[0]))
+            scores += (held @ links[:, columns]).toarray().astype(np.float32)
+        return torch.from_numpy(scores)
