@@ -23,6 +23,7 @@ def _add_serve(verbs: object) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; others than the loopback need a key")
     serve.add_argument("--port", type=int, default=0, help="0 takes a free one")
     serve.add_argument("--redis", metavar="URL", help="default: $BEFOREHAND_REDIS")
+    serve.add_argument("--shop", type=Path, metavar="FOLDER", help="also serve the demo's shop, at /shop/")
     serve.add_argument("--ready-file", type=Path, metavar="FILE", help="written with the address when it is ready")
 
 

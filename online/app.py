@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 import msgspec
 
 from online.deadline import Deadline
+from online.edge_routes import EdgeRoutes
 from online.http import (
     JSON,
     Answer,
@@ -29,6 +30,7 @@ from online.http import (
     read_body,
     reply,
 )
+from online.items import ItemRoute
 from online.metrics import CONTENT_TYPE
 from online.openapi import ErrorBody, document
 from online.service import Recall
@@ -56,6 +58,7 @@ class App:
         budget_s: float,
         *,
         api_key: str | None = None,
+        files: EdgeRoutes | None = None,
         open_: Callable[[], Awaitable[None]] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -63,10 +66,12 @@ class App:
         self._budget_s = budget_s
         self._authorization = f"Bearer {api_key}".encode() if api_key else None
         self._open, self._close = open_, close
+        self._files = files
         self._openapi = msgspec.json.encode(document())
         self._routes: dict[tuple[str, bytes], Handler] = {
             ("POST", b"/v1/recall"): self._one,
             ("POST", b"/v1/recall:batch"): self._batch,
+            ("GET", b"/v1/items"): ItemRoute(recall.releases),
             ("GET", b"/v1/releases"): self._releases,
             ("GET", b"/healthz"): self._health,
             ("GET", b"/readyz"): self._ready,
@@ -100,6 +105,8 @@ class App:
         method, path = scope["method"], scope["raw_path"].split(b"?")[0]
         if method == "HEAD":
             method = "GET"  # the server leaves the body out
+        if self._files is not None and (handler := self._files.find(method, path)):
+            return handler
         if path.startswith(b"/v1/"):
             self._check_key(scope)
         if handler := self._routes.get((method, path)):

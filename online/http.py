@@ -17,7 +17,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
 JSON, MSGPACK = b"application/json", b"application/msgpack"
-MAX_BODY_BYTES = 256 * 1024
+MAX_BODY_BYTES = 2 * 1024**2
+"""Above a prompt of a megabyte in base64: what a broken device sends is answered, without its prompt."""
 BODY_WAIT_S = 5.0
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
@@ -71,7 +72,7 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
     if said.isdigit() and int(said) > MAX_BODY_BYTES:
         raise too_large
     message = await _next(receive)
-    body = message.get("body", b"")
+    body = bytearray(message.get("body", b""))
     while message.get("more_body", False):
         message = await _next(receive)
         body += message.get("body", b"")
@@ -79,7 +80,7 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
             raise too_large
     if len(body) > MAX_BODY_BYTES:
         raise too_large
-    return body
+    return bytes(body)
 
 
 async def _next(receive: Receive) -> MutableMapping[str, Any]:
@@ -119,6 +120,7 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
     kind: bytes = JSON
     status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def answer(value: object, codec: bytes, status: int = 200) -> Answer:
@@ -128,7 +130,9 @@ def answer(value: object, codec: bytes, status: int = 200) -> Answer:
 
 async def reply(send: Send, given: Answer) -> None:
     """Send it. A client that has left in the meantime gets nothing, and that is no fault."""
-    headers = [(b"content-type", given.kind), (b"content-length", b"%d" % len(given.body))]
+    headers = [*given.headers]
+    if given.status != 304:  # there these two would speak of the file that the client has
+        headers += [(b"content-type", given.kind), (b"content-length", b"%d" % len(given.body))]
     # uvicorn and uvloop say RuntimeError when the connection is gone.
     with suppress(OSError, RuntimeError):
         await send({"type": "http.response.start", "status": given.status, "headers": headers})

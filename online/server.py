@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from online.app import App
+from online.edge_routes import ORIGINS, EdgeRoutes, read_origins
 from online.releases import Releases
 from online.service import Recall
 from online.store import Store
@@ -34,6 +35,8 @@ def serve(args: argparse.Namespace) -> Result:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     api_key = os.environ.get(API_KEY) or None
     check_host(args.host, api_key)
+    check_shop(args.shop, api_key)
+    origins = read_origins(os.environ.get(ORIGINS, ""))
     plan = load_plan()
     url = args.redis or address("redis")
     listener = listen(args.host, args.port)
@@ -44,7 +47,7 @@ def serve(args: argparse.Namespace) -> Result:
         made(report.current or f"none serves: {'; '.join(report.problems.values()) or 'none is promoted yet'}")
     host, port = listener.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    app = build(plan, url, releases, api_key, _announcement(where, args.ready_file))
+    app = build(plan, url, releases, api_key, _announcement(where, args.ready_file), web=(args.shop, origins))
     say(f"the look-up service answers at {where}")
     # A decode thread needs the interpreter for microseconds, several times a run; by default a busy loop lets it in
     # only every 5 ms.
@@ -78,9 +81,16 @@ def _told(_signal: int, _frame: object) -> None:
 
 
 def build(
-    plan: Plan, redis_url: str, releases: Releases, api_key: str | None = None, announcement: Announcement | None = None
+    plan: Plan,
+    redis_url: str,
+    releases: Releases,
+    api_key: str | None = None,
+    announcement: Announcement | None = None,
+    *,
+    web: tuple[Path | None, frozenset[bytes]] = (None, frozenset()),
 ) -> App:
-    """Wire the parts. ``releases`` has had its first look at the registry."""
+    """Wire the parts. ``releases`` has had its first look at the registry; ``web``: the demo's shop, and the origins
+    whose pages may read bundles."""
     online = plan.online
     store = Store(redis_url, timeout_s=float(online.store_timeout), cache_bytes=int(online.cache_bytes))
     recall = Recall(plan, store, releases)
@@ -102,7 +112,8 @@ def build(
         await store.close()
         recall.decoder.close()
 
-    return App(recall, float(online.budget), api_key=api_key, open_=start, close=stop)
+    files = EdgeRoutes(state_dir() / "edge", *web, metrics.registry)
+    return App(recall, float(online.budget), api_key=api_key, files=files, open_=start, close=stop)
 
 
 class Announcement:
@@ -146,6 +157,16 @@ def check_host(host: str, api_key: str | None) -> None:
             value=host,
             mend=f"Set {API_KEY}, or listen on 127.0.0.1.",
         )
+
+
+def check_shop(shop: Path | None, api_key: str | None) -> None:
+    """The shop's page holds no key, so it can't ask a service that wants one. Raises BeforehandError."""
+    if shop is None:
+        return
+    if api_key:
+        raise BeforehandError("the shop's page has no key", where="--shop", mend=f"Unset {API_KEY}, or leave it out.")
+    if not (shop / "index.html").is_file():
+        raise BeforehandError("no page is there", where="--shop", value=str(shop), mend="Use `demo --shop`.")
 
 
 def listen(host: str, port: int) -> socket.socket:
