@@ -1,0 +1,76 @@
+package beforehand.edge;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.TreeSet;
+
+/** What the present user did here, as far as the encoder can use it. In memory only. Guarded by its own lock. */
+final class Visit {
+    private static final int MAX_WAITING = 64;
+
+    private List<KnownEvent> known = new ArrayList<>();
+    private List<KnownEvent> waiting = new ArrayList<>();
+    private long arrived;
+    private long unknown;
+    private Bundle bundle;
+
+    /** Events that were dropped because the bundle lacks their item. */
+    synchronized long unknown() {
+        return unknown;
+    }
+
+    /** Events whose codes are not here yet. */
+    synchronized int pending() {
+        return waiting.size();
+    }
+
+    synchronized List<KnownEvent> events() {
+        return List.copyOf(known);
+    }
+
+    synchronized void clear() {
+        known = new ArrayList<>();
+        waiting = new ArrayList<>();
+    }
+
+    /** Keep an event; the shard that must be loaded for it, or 0. Without a bundle it waits for one. */
+    synchronized int track(EdgeEvent event) {
+        return sort(new KnownEvent(event, arrived++, null));
+    }
+
+    /** Another bundle or another shard: the codes are looked up anew. The shards that must be loaded. */
+    synchronized TreeSet<Integer> rebase(Bundle next) {
+        bundle = next;
+        List<KnownEvent> all = new ArrayList<>(known);
+        all.addAll(waiting);
+        all.sort(Comparator.comparingLong(each -> each.order));
+        clear();
+        TreeSet<Integer> missing = new TreeSet<>();
+        all.forEach(each -> missing.add(sort(each)));
+        missing.remove(0);
+        return missing;
+    }
+
+    /** A shard did not come: the events that wait for it are left out. */
+    synchronized void giveUp(int shard) {
+        waiting.removeIf(each -> bundle.missingShard(each.event.itemId) == shard);
+    }
+
+    private int sort(KnownEvent given) {
+        int missing = bundle == null ? 0 : bundle.missingShard(given.event.itemId);
+        if (bundle == null || missing != 0) {
+            waiting.add(given);
+            waiting = new ArrayList<>(waiting.subList(Math.max(0, waiting.size() - MAX_WAITING), waiting.size()));
+            return missing;
+        }
+        long[] codes = bundle.codes(given.event.itemId);
+        if (codes == null) {
+            unknown++;
+        } else {
+            known.add(new KnownEvent(given.event, given.order, codes));
+            known = KnownEvent.newest(known, bundle.content.localEvents);
+        }
+        return 0;
+    }
+}
