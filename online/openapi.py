@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from online.items import MAX_IDS, Items
 from online.releases import ReleaseReport
 from schemas.api import Explanation, RecallRequest, RecallResponse
 
@@ -29,9 +30,9 @@ ERRORS = {
 
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = (RecallRequest, RecallResponse, Explanation, ReleaseReport, ErrorBody)
+    kinds = (RecallRequest, RecallResponse, Explanation, ReleaseReport, ErrorBody, Items)
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    request, response, explanation, releases, error = schemas
+    request, response, explanation, releases, error, items = schemas
     errors = {status: {"description": why, "content": _content(error)} for status, why in ERRORS.items()}
     user = {
         "name": "id",
@@ -40,6 +41,8 @@ def document() -> dict[str, Any]:
         "schema": {"type": "string"},
         "description": "percent-encoded",
     }
+    listed = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}
+    ids = {"name": "ids", "in": "query", "required": True, "schema": listed, "style": "form", "explode": True}
     size = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}}
     return {
         "openapi": "3.1.0",
@@ -51,6 +54,9 @@ def document() -> dict[str, Any]:
             },
             "/v1/users/{id}/explain": {
                 "get": _act("What every rung would answer.", explanation, errors, parameters=[user, size])
+            },
+            "/v1/items": {
+                "get": _act("Titles and categories; unknown ids are left out.", items, errors, parameters=[ids])
             },
             "/v1/releases": {"get": _act("What is loaded, and what is not and why.", releases, {})},
         },
