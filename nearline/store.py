@@ -3,8 +3,9 @@
 A value's first 20 bytes carry its watermark and sequence (``schemas.state``). One script compares them with what is
 stored and writes or drops, so there is nothing between a read and a write that another writer could enter.
 
-A user who was forgotten leaves a marker with the sequence of the tombstone. For as long as it lives, no window from
-before the tombstone is written: a slow worker or a second reading of the topic can't bring the user back.
+A user who was forgotten leaves a marker: the sequence of the tombstone, and the event time up to which nothing may be
+kept. As long as it lives, no window from before is written: a slow worker, a second reading of the topic or a replay of
+the events can't bring the user back.
 
 All keys of one call share the user's hash tag, hence a slot of a cluster.
 """
@@ -12,24 +13,25 @@ All keys of one call share the user's hash tag, hence a slot of a cluster.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from redis.exceptions import NoScriptError, RedisError
 
-from nearline.redis_link import connect, failure
+from nearline.redis_link import ERRORS, Call, Script, connect, failure, refresh
+from schemas.errors import StoreError
 from schemas.keys import INVALIDATION_CHANNEL, candidates_key, state_key
 from schemas.plan import Plan
 from schemas.state import Candidates, IntentState, encode_candidates, encode_state
 
 BATCH = 128
-FORGOTTEN_FOR_S = 7 * 86_400
-"""Longer than the topic keeps a user's records behind the tombstone that compacts them away."""
+FORGOTTEN_FOR_S = 90 * 86_400
+"""A worker writes the markers anew when it starts, so this need only be longer than a worker runs."""
+MARKER = struct.Struct(">QQ")
 
 # Watermark and sequence are unsigned 64-bit numbers. Lua's numbers are exact to 2^53 only and its strings compare by
 # the server's collation: so they are compared as 32-bit numbers, the highest first.
-_PUT = """
+_NEWER = """
 local function newer(a, b)
   for i = 1, #a, 4 do
     local x, y = struct.unpack('>I4', a, i), struct.unpack('>I4', b, i)
@@ -37,14 +39,42 @@ local function newer(a, b)
   end
   return false
 end
+"""
+_PUT = Script(
+    _NEWER
+    + """
 local new, gone = string.sub(ARGV[1], 1, 20), redis.call('GET', KEYS[2])
-if gone and not newer(string.sub(new, 13), gone) then return 0 end
+if gone and #gone == 16 then
+  if not newer(string.sub(new, 13), string.sub(gone, 1, 8)) then return 0 end
+  if not newer(string.sub(new, 5, 12), string.sub(gone, 9)) then return 0 end
+end
 local old = redis.call('GETRANGE', KEYS[1], 0, 19)
 local same_kind = #old == 20 and string.sub(old, 1, 4) == string.sub(new, 1, 4)
 if same_kind and newer(string.sub(old, 5), string.sub(new, 5)) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
+)
+# What is newer than the tombstone, or happened after the user was forgotten, is not touched: telling it a second time
+# must not cost a user who came back.
+_FORGET = Script(
+    _NEWER
+    + """
+local sequence, at = string.sub(ARGV[1], 1, 8), string.sub(ARGV[1], 9)
+local gone = redis.call('GET', KEYS[1])
+if gone and #gone == 16 then
+  if newer(string.sub(gone, 1, 8), sequence) then sequence = string.sub(gone, 1, 8) end
+  if newer(string.sub(gone, 9), at) then at = string.sub(gone, 9) end
+end
+redis.call('SET', KEYS[1], sequence .. at, 'EX', ARGV[2])
+for i = 2, #KEYS do
+  local old = redis.call('GETRANGE', KEYS[i], 0, 19)
+  local kept = #old == 20 and newer(string.sub(old, 13), sequence) and newer(string.sub(old, 5, 12), at)
+  if not kept then redis.call('DEL', KEYS[i]) end
+end
+return 1
+"""
+)
 
 
 class Written(NamedTuple):
@@ -54,23 +84,39 @@ class Written(NamedTuple):
     stale: int
 
 
+class Forgotten(NamedTuple):
+    """A user to forget: what is not newer than the tombstone's sequence and than ``at`` goes."""
+
+    user_id: str
+    sequence: int = 0
+    at: int = 0  # event time, ms
+
+
+class UnreachedError(StoreError):
+    """Part of the store could not be reached. ``users`` were not written; all others of the call were."""
+
+    def __init__(self, error: Exception, users: frozenset[str]) -> None:
+        told = failure(error)
+        super().__init__(f"{told.problem} ({len(users)} users wait)", where=told.where, mend=told.mend)
+        self.users = users
+
+
 class StateStore:
-    """States and candidates of users in one Redis. Not for use by several threads at once.
+    """States and candidates of users in one Redis or a cluster. Not for use by several threads at once.
 
     Every method raises ``StoreError`` when Redis can't be reached or refuses; calling again with the same
-    arguments is safe.
+    arguments is safe. Where only some of the users could not be reached it is an ``UnreachedError``.
     """
 
     def __init__(self, client: Any, *, state_ttl_s: float, candidates_ttl_s: float) -> None:
-        """``client`` is a ``redis.Redis`` that returns bytes."""
+        """``client`` is a ``redis.Redis`` or ``redis.RedisCluster`` that returns bytes."""
         self._client = client
         self._state_ttl_ms = int(state_ttl_s * 1000)
         self._candidates_ttl_ms = int(candidates_ttl_s * 1000)
-        self._digest = ""
 
     @classmethod
     def connect(cls, url: str, plan: Plan) -> StateStore:
-        """The store at ``url``, with the plan's lifetimes (``usable_for``). Connects at the first use."""
+        """The store at ``url``, with the plan's lifetimes (``usable_for``). See ``redis_link.connect``."""
         return cls(
             connect(url),
             state_ttl_s=plan.assets["intent_state"].usable_for,
@@ -79,73 +125,86 @@ class StateStore:
 
     def write_states(self, states: Sequence[tuple[IntentState, int]]) -> Written:
         """Write states, each with its sequence, and announce the users that changed to the look-up services."""
-        total = Written(0, 0)
-        for start in range(0, len(states), BATCH):
-            batch = states[start : start + BATCH]
-            values = [(state.user_id, state_key(state.user_id), encode_state(state, number)) for state, number in batch]
-            changed = self._put(values, self._state_ttl_ms)
-            self._announce(changed)
-            total = Written(total.written + len(changed), total.stale + len(batch) - len(changed))
-        return total
+        calls = [
+            self._put(state.user_id, state_key(state.user_id), encode_state(state, number), self._state_ttl_ms)
+            for state, number in states
+        ]
+        written = self._run(_PUT, calls, announce=True)
+        return Written(written, len(states) - written)
 
     def write_candidates(self, lists: Sequence[tuple[Candidates, int]]) -> Written:
         """Write candidate lists, each with its sequence."""
-        values = [(one.user_id, candidates_key(one.user_id), encode_candidates(one, number)) for one, number in lists]
-        written = sum(
-            len(self._put(values[start : start + BATCH], self._candidates_ttl_ms))
-            for start in range(0, len(values), BATCH)
-        )
+        calls = [
+            self._put(one.user_id, candidates_key(one.user_id), encode_candidates(one, number), self._candidates_ttl_ms)
+            for one, number in lists
+        ]
+        written = self._run(_PUT, calls, announce=False)
         return Written(written, len(lists) - written)
 
-    def forget(self, users: Sequence[tuple[str, int]]) -> None:
-        """Delete all that is kept of users, each with the sequence of its tombstone, and announce it."""
-        if not users:
-            return
-        try:
-            pipe = self._client.pipeline(transaction=False)
-            for user_id, sequence in users:
-                # The marker comes first: a writer that enters in between is refused or deleted.
-                pipe.set(forgotten_key(user_id), struct.pack(">Q", sequence), ex=FORGOTTEN_FOR_S)
-                pipe.delete(state_key(user_id), candidates_key(user_id))
-            pipe.execute()
-        except RedisError as error:
-            raise failure(error) from None
-        self._announce([user_id for user_id, _ in users])
+    def forget(self, users: Sequence[Forgotten], *, announce: bool = True) -> None:
+        """Delete what is kept of users, leave a marker for each, and announce it."""
+        calls = [
+            (one.user_id, Call(_forget_keys(one.user_id), (MARKER.pack(one.sequence, one.at), FORGOTTEN_FOR_S)))
+            for one in users
+        ]
+        self._run(_FORGET, calls, announce=announce)
+
+    def marker(self, user_id: str) -> Forgotten | None:
+        """What keeps a forgotten user away."""
+        raw = self._ask(lambda: self._client.get(forgotten_key(user_id)))
+        return Forgotten(user_id, *MARKER.unpack(raw)) if raw and len(raw) == MARKER.size else None
+
+    def num_kept(self, user_id: str) -> int:
+        """How many values are kept of a user: state and candidates."""
+        return self._ask(lambda: self._client.exists(state_key(user_id), candidates_key(user_id)))
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _put(self, values: Sequence[tuple[str, str, bytes]], ttl_ms: int) -> list[str]:
-        """Run the script for each (user id, key, value); returns the users whose value was written."""
-        try:
-            self._digest = self._digest or self._client.script_load(_PUT)
-            answers = self._run(values, ttl_ms)
-            if any(isinstance(answer, NoScriptError) for answer in answers):  # the server was restarted
-                self._digest = self._client.script_load(_PUT)
-                answers = self._run(values, ttl_ms)
-        except RedisError as error:
-            raise failure(error) from None
-        for answer in answers:
-            if isinstance(answer, RedisError):
-                raise failure(answer)
-        return [user_id for (user_id, _, _), answer in zip(values, answers, strict=True) if answer]
+    @staticmethod
+    def _put(user_id: str, key: str, value: bytes, ttl_ms: int) -> tuple[str, Call]:
+        return user_id, Call((key, forgotten_key(user_id)), (value, ttl_ms))
 
-    def _run(self, values: Sequence[tuple[str, str, bytes]], ttl_ms: int) -> list[Any]:
-        pipe = self._client.pipeline(transaction=False)
-        for user_id, key, value in values:
-            pipe.evalsha(self._digest, 2, key, forgotten_key(user_id), value, ttl_ms)
-        return pipe.execute(raise_on_error=False)
+    def _run(self, script: Script, calls: Sequence[tuple[str, Call]], *, announce: bool) -> int:
+        """Run it for each (user id, call); returns how many it changed. Users out of reach are told at the end."""
+        num_changed, unreached = 0, dict[str, Exception]()
+        for start in range(0, len(calls), BATCH):
+            batch = calls[start : start + BATCH]
+            answers = script.run(self._client, [call for _, call in batch])
+            failed = {user: answer for (user, _), answer in zip(batch, answers, strict=True) if _is_error(answer)}
+            changed = [user for (user, _), answer in zip(batch, answers, strict=True) if answer == 1]
+            num_changed += len(changed)
+            if announce:
+                self._announce(changed)
+            unreached |= failed
+            if len(failed) == len({user for user, _ in batch}):  # nothing answers: the rest would only wait too
+                unreached |= dict.fromkeys((user for user, _ in calls[start:]), next(iter(failed.values())))
+                break
+        if unreached:
+            refresh(self._client)
+            raise UnreachedError(next(iter(unreached.values())), frozenset(unreached))
+        return num_changed
+
+    def _ask(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except ERRORS as error:
+            raise failure(error) from None
 
     def _announce(self, user_ids: list[str]) -> None:
-        if not user_ids:
-            return
-        try:
-            self._client.publish(INVALIDATION_CHANNEL, msgspec.msgpack.encode(user_ids))
-        except RedisError as error:
-            raise failure(error) from None
+        if user_ids:
+            self._ask(lambda: self._client.publish(INVALIDATION_CHANNEL, msgspec.msgpack.encode(user_ids)))
 
 
 def forgotten_key(user_id: str) -> str:
-    """Where the marker of a forgotten user is: big-endian uint64, the sequence of the tombstone."""
+    """Where the marker of a forgotten user is: big-endian uint64, sequence of the tombstone and event time in ms."""
     return state_key(user_id).removesuffix("state") + "forgotten"
+
+
+def _is_error(answer: object) -> bool:
+    return isinstance(answer, ERRORS)
+
+
+def _forget_keys(user_id: str) -> tuple[str, str, str]:
+    return forgotten_key(user_id), state_key(user_id), candidates_key(user_id)

@@ -12,7 +12,7 @@ from nearline.candidates import MAX_BATCH, Allowance, ListMaker, Waiting
 from nearline.metrics import Tally
 from nearline.release import Release
 from nearline.states import Made, Sorted, StateMaker, dead_letter, sort_out
-from nearline.store import StateStore, Written
+from nearline.store import Forgotten, StateStore, Written
 from schemas.cli import say
 from schemas.errors import StoreError
 from schemas.state import IntentState
@@ -104,7 +104,7 @@ class Worker:
         """Everything a batch leaves behind. Doing it twice changes nothing, but that a dead letter comes twice."""
         self._source.send_letters(batch.letters)
         # A tombstone goes first: the windows kept beside it are newer than it.
-        self._store.forget(list(batch.forgotten.items()))
+        self._store.forget([Forgotten(user_id, offset) for user_id, offset in batch.forgotten.items()])
         return self._store.write_states(_numbered(made))
 
     def _count(self, batch: Sorted, made: Made, written: Written) -> None:

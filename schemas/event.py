@@ -1,4 +1,7 @@
-"""``Event``: one thing a user did. Kafka topic ``events``, key ``user_id``, value JSON."""
+"""``Event``: one thing a user did. Kafka topic ``events``, key ``user_id``, value JSON.
+
+``Forget``: a user asked to be forgotten. Kafka topic ``forgotten`` (compacted, kept for good), key ``user_id``.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,21 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+class Forget(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing that ``user_id`` did up to ``at`` may be kept or taken again; what happens later is a new beginning.
+
+    It counts by event time alone: whether an event arrives before or after it makes no difference.
+    """
+
+    user_id: Id
+    at: Annotated[int, msgspec.Meta(ge=MIN_AT_MS, le=MAX_AT_MS)]
+    v: int = VERSION
+
+
 _decoder = msgspec.json.Decoder(Event)
+_forget_decoder = msgspec.json.Decoder(Forget)
 encode_event = msgspec.json.Encoder().encode
+encode_forget = msgspec.json.Encoder().encode
 
 
 def decode_event(raw: bytes, where: str = "event") -> Event:
@@ -51,6 +67,14 @@ def decode_event(raw: bytes, where: str = "event") -> Event:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"not a valid event: {error}", where=where, value=raw[:200], mend=_mend(raw)) from None
+
+
+def decode_forget(raw: bytes) -> Forget:
+    """The request in ``raw`` (JSON). Raises ``DataError``."""
+    try:
+        return _forget_decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"not a request to forget: {error}", where="forgotten", value=raw[:200]) from None
 
 
 def _mend(raw: bytes) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from schemas.api import Explanation, RecallRequest, RecallResponse
-from schemas.event import Event
+from schemas.event import Event, Forget
 from schemas.release import Catalogue, Manifest, Profiles
 from schemas.state import Candidates, IntentState
 from schemas.window import DeadLetter, Window
 
 CONTRACTS: dict[str, type[msgspec.Struct]] = {
     "event.v1": Event,
+    "forget.v1": Forget,
     "window.v1": Window,
     "dead_letter.v1": DeadLetter,
     "intent_state.v1": IntentState,

@@ -9,6 +9,7 @@ import msgspec
 EVENTS_TOPIC = "events"
 WINDOWS_TOPIC = "windows"
 DEAD_LETTERS_TOPIC = "dead-letters"
+FORGOTTEN_TOPIC = "forgotten"
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ TOPICS: Mapping[str, Topic] = {
         },
     ),
     DEAD_LETTERS_TOPIC: Topic(1),
+    # Compacted and never expired: a replay or a rebuild of any age must know who was forgotten.
+    FORGOTTEN_TOPIC: Topic(1, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}),
 }
 
 

@@ -1,7 +1,9 @@
 """The stream job as SQL text, made from the plan: pure, so that it can be read and tested without Flink.
 
-    events (raw bytes) ── READ_EVENT ──┬── reason IS NULL ── GROUP BY user ── LAST_EVENTS ── windows
-                                       └── reason IS NOT NULL ───────────────────────────── dead-letters
+    events, forgotten (raw bytes) ── READ_EVENT ──┬── reason IS NULL ── GROUP BY user ── LAST_EVENTS ── windows
+                                                  └── reason IS NOT NULL ───────────────────────────── dead-letters
+
+LAST_EVENTS makes the record itself. A window without events is NULL, and so a tombstone in the topic: a forgotten user's.
 
 Every record is parsed once. After a failure the job goes on from its last checkpoint, so some windows come out a second
 time, from their older states up to the newest, and some dead letters too: they name their partition and offset.
@@ -18,7 +20,7 @@ import textwrap
 import msgspec
 
 from schemas.plan import Plan
-from schemas.topics import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, WINDOWS_TOPIC
+from schemas.topics import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, FORGOTTEN_TOPIC, WINDOWS_TOPIC
 
 JOB_NAME = "beforehand-windows"
 CONSUMER_GROUP = "beforehand-windows"
@@ -96,12 +98,13 @@ def tables(settings: JobSettings) -> list[str]:
     source = f"""
         CREATE TEMPORARY TABLE events (
             `value` BYTES,
+            `topic` STRING METADATA VIRTUAL,
             `partition` INT METADATA VIRTUAL,
             `offset` BIGINT METADATA VIRTUAL,
             `arrived_at` TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL
         ) WITH (
             'connector' = 'kafka',
-            'topic' = {text(EVENTS_TOPIC)},
+            'topic' = {text(f"{EVENTS_TOPIC};{FORGOTTEN_TOPIC}")},
             'properties.bootstrap.servers' = {kafka},
             'properties.group.id' = {text(CONSUMER_GROUP)},
             'scan.startup.mode' = 'earliest-offset',
@@ -110,14 +113,13 @@ def tables(settings: JobSettings) -> list[str]:
     windows = f"""
         CREATE TEMPORARY TABLE windows (
             `user_id` STRING,
-            `events` ARRAY<ROW<`event_id` STRING, `item_id` STRING, `kind` STRING, `at` BIGINT>>,
-            `arrived_at` BIGINT,
+            `window` BYTES,
             PRIMARY KEY (`user_id`) NOT ENFORCED
         ) WITH (
             'connector' = 'upsert-kafka',
             'topic' = {text(WINDOWS_TOPIC)},
             'key.format' = 'raw',
-            'value.format' = 'json',
+            'value.format' = 'raw',
             'value.fields-include' = 'EXCEPT_KEY',{producer}
         )"""
     dead_letters = f"""
@@ -138,8 +140,9 @@ def tables(settings: JobSettings) -> list[str]:
 
 def views(settings: JobSettings) -> list[str]:
     """Every record with what READ_EVENT made of it."""
-    call = f"READ_EVENT(`value`, `arrived_at`, {settings.max_future_ms}, CAST({settings.max_bad_share!r} AS DOUBLE))"
-    return [f"CREATE TEMPORARY VIEW read_events AS SELECT `partition`, `offset`, {call} AS e FROM events"]
+    limits = f"{settings.max_future_ms}, CAST({settings.max_bad_share!r} AS DOUBLE)"
+    call = f"READ_EVENT(`value`, `arrived_at`, `topic` = {text(FORGOTTEN_TOPIC)}, {limits})"
+    return [f"CREATE TEMPORARY VIEW read_events AS SELECT `topic`, `partition`, `offset`, {call} AS e FROM events"]
 
 
 def inserts(settings: JobSettings) -> list[str]:
@@ -149,14 +152,13 @@ def inserts(settings: JobSettings) -> list[str]:
         INSERT INTO windows
         SELECT
             e.`user_id`,
-            LAST_EVENTS(e.`event_id`, e.`item_id`, e.`kind`, e.`at`, {settings.window}),
-            MAX(e.`arrived_at`)
+            LAST_EVENTS(e.`event_id`, e.`item_id`, e.`kind`, e.`at`, e.`arrived_at`, {settings.window})
         FROM read_events
         WHERE e.`reason` IS NULL
         GROUP BY e.`user_id`""",
         f"""
         INSERT INTO dead_letters
-        SELECT e.`reason`, {text(EVENTS_TOPIC)}, `partition`, `offset`, e.`payload`, e.`arrived_at`
+        SELECT e.`reason`, `topic`, `partition`, `offset`, e.`payload`, e.`arrived_at`
         FROM read_events
         WHERE e.`reason` IS NOT NULL""",
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nearline_fakes import AT, state
 from redis.crc import key_slot
 
-from nearline.store import BATCH, StateStore, Written, forgotten_key
+from nearline.store import BATCH, Forgotten, StateStore, Written, forgotten_key
 from schemas.errors import DataError, StoreError
 from schemas.keys import INVALIDATION_CHANNEL, candidates_key, state_key
 from schemas.state import (
@@ -148,7 +148,7 @@ def test_changed_users_are_announced_and_stale_ones_are_not(client: redis.Redis,
     channel.subscribe(INVALIDATION_CHANNEL)
     channel.get_message(timeout=1)
     store.write_states([(state("old", AT), 1), (state("new"), 2), (state("é"), 3)])
-    store.forget([("new", 9)])
+    store.forget([Forgotten("new", 9)])
     heard = [msgspec.msgpack.decode(channel.get_message(timeout=1)["data"]) for _ in range(2)]
     assert heard == [["new", "é"], ["new"]]
     channel.close()
@@ -157,7 +157,7 @@ def test_changed_users_are_announced_and_stale_ones_are_not(client: redis.Redis,
 def test_a_forgotten_user_stays_forgotten(client: redis.Redis, store: StateStore) -> None:
     store.write_states([(state("u"), 4)])
     store.write_candidates([(Candidates("u", "r", 0, AT, [1], [1.0]), 4)])
-    store.forget([("u", 5)])
+    store.forget([Forgotten("u", 5)])
     assert client.exists(state_key("u"), candidates_key("u")) == 0
     # a slow worker, or a second reading of the topic
     assert store.write_states([(state("u", AT + 10), 4)]) == Written(0, 1)
@@ -166,11 +166,37 @@ def test_a_forgotten_user_stays_forgotten(client: redis.Redis, store: StateStore
     assert store.write_states([(state("u", AT - 10), 6)]) == Written(1, 0)
 
 
+def test_nothing_from_before_the_time_comes_back_and_what_came_after_stays(
+    client: redis.Redis, store: StateStore
+) -> None:
+    store.write_states([(state("u", AT), 4), (state("v", AT + 1), 4)])
+    store.write_candidates([(Candidates("u", "r", 0, AT, [1], [1.0]), 4)])
+    store.forget([Forgotten("u", at=AT), Forgotten("v", at=AT)])
+    assert client.exists(state_key("u"), candidates_key("u")) == 0
+    assert store.num_kept("u") == 0
+    assert stored(client, "v").watermark == AT + 1, "what happened after it is a new beginning"
+    # a replay of the events gives the old windows new offsets
+    assert store.write_states([(state("u", AT), 90)]) == Written(0, 1)
+    assert store.write_states([(state("u", AT + 1), 91)]) == Written(1, 0)
+    # its tombstone, told late and a second time, does not take away what is newer
+    for _ in range(2):
+        store.forget([Forgotten("u", 90)])
+        assert stored(client, "u").watermark == AT + 1
+    assert store.marker("u") == Forgotten("u", 90, AT)
+    assert store.marker("nobody") is None
+
+
+def test_a_marker_only_ever_rises(store: StateStore) -> None:
+    for sequence, at in [(5, 0), (0, AT), (3, AT - 9)]:
+        store.forget([Forgotten("u", sequence, at)])
+    assert store.marker("u") == Forgotten("u", 5, AT)
+
+
 def test_no_redis_is_one_of_our_errors() -> None:
     gone = StateStore(redis.Redis(port=1, socket_timeout=1), state_ttl_s=1, candidates_ttl_s=1)
     for act in (
         lambda: gone.write_states([(state("u"), 0)]),
-        lambda: gone.forget([("u", 0)]),
+        lambda: gone.forget([Forgotten("u")]),
     ):
         with pytest.raises(StoreError, match="Redis"):
             act()

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.api import PromptEmbedding, RecallRequest, RecallResponse
 from schemas.errors import DataError
-from schemas.event import Event, decode_event, encode_event
+from schemas.event import Event, Forget, decode_event, decode_forget, encode_event, encode_forget
 from schemas.json_schema import CONTRACTS, check_contracts, write_contracts
 from schemas.names import Kind, Reason, Rung, State
 from schemas.release import Manifest, content_id
@@ -54,6 +54,14 @@ WINDOW = Window([WindowEvent("b1-9", "9", "cart", 1_500_000_000_123)], 1_699_999
 
 def test_event_of_version_1():
     assert decode_event((GOLDEN / "event.v1.json").read_bytes()) == EVENT
+
+
+def test_forget_of_version_1():
+    forget = Forget(user_id="u 1 é", at=1_500_000_000_123)
+    raw = (GOLDEN / "forget.v1.json").read_bytes()
+    assert (decode_forget(raw), encode_forget(forget)) == (forget, raw)
+    with pytest.raises(DataError):
+        decode_forget(b'{"user_id":"u"}')
 
 
 def test_window_of_version_1():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
+from schemas.locations import ROOT
 from schemas.plan import load_plan
 from schemas.window import DeadLetter, Window, WindowEvent
 from streaming import sql
@@ -28,16 +31,18 @@ def fields(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def test_columns_are_the_fields_of_the_contracts() -> None:
-    assert columns("windows") == ["user_id", *fields(Window)]
+    assert columns("windows") == ["user_id", "window"]
+    writer = (ROOT / "streaming/java/src/main/java/beforehand/WindowJson.java").read_text("utf-8")
+    written = re.findall(r'(?:Start|Field)\("(\w+)"', writer)
+    assert written == ["events", *fields(WindowEvent), "arrived_at"]
+    assert {"events", "arrived_at"} == set(fields(Window))
     assert columns("dead_letters") == fields(DeadLetter)
-    row = table("windows").partition("ARRAY<ROW<")[2].partition(">>")[0]
-    assert [column.split("`")[1] for column in row.split(", ")] == fields(WindowEvent)
 
 
 def test_the_plan_reaches_the_statements() -> None:
     made = settings("nearline.max_future=90s", "nearline.max_bad_share=0.000125", "model.window=7")
-    assert "READ_EVENT(`value`, `arrived_at`, 90000, CAST(0.000125 AS DOUBLE))" in sql.views(made)[0]
-    assert "LAST_EVENTS(e.`event_id`, e.`item_id`, e.`kind`, e.`at`, 7)" in sql.inserts(made)[0]
+    assert "READ_EVENT(`value`, `arrived_at`, `topic` = 'forgotten', 90000, CAST(0.000125 AS DOUBLE))" in sql.views(made)[0]
+    assert "LAST_EVENTS(e.`event_id`, e.`item_id`, e.`kind`, e.`at`, e.`arrived_at`, 7)" in sql.inserts(made)[0]
 
 
 def test_the_plan_reaches_the_configuration() -> None:

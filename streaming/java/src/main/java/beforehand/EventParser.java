@@ -15,12 +15,17 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.StreamReadCon
  *
  * <p>One place is stricter: a record must be UTF-8 throughout, in fields that nobody reads as well. Both sides are
  * held together by one list of records, {@code src/test/resources/records.json}, which the tests of both read.
+ *
+ * <p>A record of the topic of forgotten users needs {@code user_id} and {@code at} only; its kind is {@link #FORGET}.
  */
 final class EventParser {
   static final int MAX_RECORD_BYTES = 64 * 1024;
   static final int MAX_ID_CHARACTERS = 256;
   static final long MIN_AT_MS = 946_684_800_000L;
   static final long MAX_AT_MS = 4_102_444_800_000L;
+  /** No kind of event: in {@code LAST_EVENTS} it drops what the user did up to {@code at}. */
+  static final String FORGET = "forget";
+
   static final Set<String> KINDS = Set.of("impression", "click", "cart", "purchase");
 
   private static final JsonFactory JSON =
@@ -38,15 +43,22 @@ final class EventParser {
 
   private final JsonParser json;
   private final boolean escaped;
+  private final boolean forgetting;
   private final ParsedEvent event = new ParsedEvent();
 
-  private EventParser(JsonParser json, boolean escaped) {
+  private EventParser(JsonParser json, boolean escaped, boolean forgetting) {
     this.json = json;
     this.escaped = escaped;
+    this.forgetting = forgetting;
   }
 
   /** The event in {@code raw}, or the reason why there is none. Never throws. */
   static ParsedEvent parse(byte[] raw) {
+    return parse(raw, false);
+  }
+
+  /** The same, or with {@code forgetting} the request to forget a user. Never throws. */
+  static ParsedEvent parse(byte[] raw, boolean forgetting) {
     if (raw == null) {
       return ParsedEvent.bad(Reason.NULL_VALUE);
     }
@@ -60,7 +72,7 @@ final class EventParser {
       return ParsedEvent.bad(Reason.NOT_UTF8);
     }
     try (JsonParser json = JSON.createParser(text)) {
-      return new EventParser(json, text.contains("\\u")).read();
+      return new EventParser(json, text.contains("\\u"), forgetting).read();
     } catch (IOException error) {
       return ParsedEvent.bad(Reason.NOT_JSON);
     }
@@ -73,7 +85,11 @@ final class EventParser {
         readField(json.currentName(), next());
         skipRest();
       }
-      event.complete();
+      if (forgetting) {
+        event.completeForget();
+      } else {
+        event.complete();
+      }
     } else if (first == null) {
       event.fault(Reason.NOT_JSON);
     } else {
@@ -85,11 +101,26 @@ final class EventParser {
 
   private void readField(String name, JsonToken value) throws IOException {
     switch (name) {
-      case "event_id":
-        event.eventId = id(value, Reason.EVENT_ID);
-        break;
       case "user_id":
         event.userId = id(value, Reason.USER_ID);
+        break;
+      case "at":
+        event.at = at(value);
+        break;
+      case "v":
+        check(value == JsonToken.VALUE_NUMBER_INT, Reason.V);
+        break;
+      default:
+        if (!forgetting) {
+          readEventField(name, value);
+        }
+    }
+  }
+
+  private void readEventField(String name, JsonToken value) throws IOException {
+    switch (name) {
+      case "event_id":
+        event.eventId = id(value, Reason.EVENT_ID);
         break;
       case "item_id":
         event.itemId = id(value, Reason.ITEM_ID);
@@ -97,14 +128,8 @@ final class EventParser {
       case "kind":
         event.kind = kind(value);
         break;
-      case "at":
-        event.at = at(value);
-        break;
       case "context":
         checkContext(value);
-        break;
-      case "v":
-        check(value == JsonToken.VALUE_NUMBER_INT, Reason.V);
         break;
       default:
     }

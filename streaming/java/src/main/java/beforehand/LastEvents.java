@@ -2,32 +2,35 @@ package beforehand;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import org.apache.flink.table.annotation.DataTypeHint;
 import org.apache.flink.table.annotation.FunctionHint;
 import org.apache.flink.table.functions.AggregateFunction;
-import org.apache.flink.types.Row;
 
 /**
- * {@code LAST_EVENTS(event_id, item_id, kind, at, size)}: the newest {@code size} distinct events, newest first.
+ * {@code LAST_EVENTS(event_id, item_id, kind, at, arrived_at, size)}: a user's window as JSON ({@code schemas.window}),
+ * the newest {@code size} distinct events, newest first; null when there is none.
  *
  * <p>Order is (at, event_id), ids as UTF-8 bytes, which is the order of their code points. An id that the buffer
  * holds is not taken again: the first arrival wins. An event that was pushed out is older than all the buffer holds,
  * and the buffer's oldest only ever gets newer, so the same event delivered again stays out. A sender that gives one
  * id to different events is noticed only while the first is in the buffer.
  *
+ * <p>Kind {@code forget} drops what happened up to its {@code at}, now and whenever it arrives: so it does not matter
+ * in which order events and forgetting come. A window without events is null, which the sink writes as a tombstone.
+ *
  * <p>There is no {@code merge} on purpose: a local pre-aggregation would forget which of two arrivals came first.
  */
-@FunctionHint(output = @DataTypeHint("ARRAY<ROW<event_id STRING, item_id STRING, kind STRING, `at` BIGINT>>"))
-public class LastEvents extends AggregateFunction<Row[], LastEvents.Buffer> {
+@FunctionHint(output = @DataTypeHint("BYTES"))
+public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
   private static final int ID_OFFSET = Long.BYTES;
   private static final int NUM_TEXTS = 3;
 
   /** Entries, newest first: at as int64, then event_id, item_id and kind, each after its length as uint16. */
   public static class Buffer {
     public byte[] entries = new byte[0];
+    public long arrivedAt = 0; // of the newest arrival, ms
+    public long forgottenAt = Long.MIN_VALUE; // events up to this time are not taken
   }
 
   @Override
@@ -35,19 +38,37 @@ public class LastEvents extends AggregateFunction<Row[], LastEvents.Buffer> {
     return new Buffer();
   }
 
-  public void accumulate(Buffer buffer, String eventId, String itemId, String kind, Long at, Integer size) {
-    buffer.entries = insert(buffer.entries, encode(eventId, itemId, kind, at), size);
+  public void accumulate(
+      Buffer buffer, String eventId, String itemId, String kind, Long at, Long arrivedAt, Integer size) {
+    buffer.arrivedAt = Math.max(buffer.arrivedAt, arrivedAt);
+    if (EventParser.FORGET.equals(kind)) {
+      buffer.forgottenAt = Math.max(buffer.forgottenAt, at);
+      buffer.entries = newerThan(buffer.entries, buffer.forgottenAt);
+    } else if (at > buffer.forgottenAt) {
+      buffer.entries = insert(buffer.entries, encode(eventId, itemId, kind, at), size);
+    }
   }
 
   @Override
-  public Row[] getValue(Buffer buffer) {
-    List<Row> rows = new ArrayList<>();
+  public byte[] getValue(Buffer buffer) {
+    if (buffer.entries.length == 0) {
+      return null;
+    }
+    WindowJson json = new WindowJson();
     ByteBuffer entries = ByteBuffer.wrap(buffer.entries);
     while (entries.hasRemaining()) {
       long at = entries.getLong();
-      rows.add(Row.of(readText(entries), readText(entries), readText(entries), at));
+      json.add(readText(entries), readText(entries), readText(entries), at);
     }
-    return rows.toArray(new Row[0]);
+    return json.finish(buffer.arrivedAt);
+  }
+
+  private static byte[] newerThan(byte[] entries, long at) {
+    int offset = 0;
+    while (offset < entries.length && at(entries, offset) > at) {
+      offset = end(entries, offset);
+    }
+    return Arrays.copyOf(entries, offset);
   }
 
   /** {@code old} with {@code entry} in its place, cut to {@code size} entries; {@code old} itself when it stays out. */

@@ -37,4 +37,14 @@ final class ParsedEvent {
     }
     return this;
   }
+
+  /** The same for a request to forget a user, which names the user and the time. */
+  void completeForget() {
+    kind = EventParser.FORGET;
+    if (userId == null) {
+      fault(Reason.USER_ID);
+    } else if (at == null) {
+      fault(Reason.AT);
+    }
+  }
 }

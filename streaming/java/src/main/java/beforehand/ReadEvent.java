@@ -13,7 +13,9 @@ import org.apache.flink.table.functions.ScalarFunction;
 import org.apache.flink.types.Row;
 
 /**
- * {@code READ_EVENT(value, arrived_at, max_future_ms, max_bad_share)}: what became of one record of the topic.
+ * {@code READ_EVENT(value, arrived_at, forgetting, max_future_ms, max_bad_share)}: what became of one record.
+ *
+ * <p>With {@code forgetting} the record asks to forget a user: kind is {@code forget}, event_id and item_id are null.
  *
  * <p>{@code reason} is null for an event, and then {@code payload} is null too; otherwise the event's own columns
  * are null and {@code payload} holds the record, cut to 64 KB. {@code arrived_at} is the broker's time stamp in ms.
@@ -47,9 +49,10 @@ public class ReadEvent extends ScalarFunction {
   public Row eval(
       byte[] value,
       @DataTypeHint("TIMESTAMP_LTZ(3)") Instant arrivedAt,
+      @DataTypeHint("BOOLEAN") Boolean forgetting,
       @DataTypeHint("BIGINT") Long maxFutureMs,
       @DataTypeHint("DOUBLE") Double maxBadShare) {
-    ParsedEvent event = EventParser.parse(value);
+    ParsedEvent event = EventParser.parse(value, forgetting);
     long arrivedAtMs = arrivedAt.toEpochMilli();
     if (event.reason == null && event.at > arrivedAtMs + maxFutureMs) {
       event.fault(Reason.FUTURE);

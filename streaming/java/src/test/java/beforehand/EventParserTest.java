@@ -17,6 +17,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** The records that the contract's own decoder is tested with too: both must agree on each. */
@@ -64,6 +65,29 @@ class EventParserTest {
   @Test
   void aTombstoneHasItsOwnReason() {
     assertEquals(Reason.NULL_VALUE, EventParser.parse(null).reason);
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      quoteCharacter = '`',
+      value = {
+        "{'user_id':'u','at':1500000000000} | ",
+        "{'user_id':'u','at':1500000000000,'v':2,'kind':7,'event_id':null} | ",
+        "{'at':1500000000000} | user_id",
+        "{'user_id':'','at':1500000000000} | user_id",
+        "{'user_id':'u'} | at",
+        "{'user_id':'u','at':1500000000} | at_in_seconds",
+        "[] | not_an_object",
+      })
+  void aRequestToForgetNeedsAUserAndATime(String record, String reason) {
+    byte[] raw = record.replace('\'', '"').getBytes(StandardCharsets.UTF_8);
+    ParsedEvent event = EventParser.parse(raw, true);
+    assertEquals(reason, event.reason == null ? null : event.reason.label);
+    if (reason == null) {
+      assertEquals(List.of("u", EventParser.FORGET), List.of(event.userId, event.kind));
+      assertEquals(1_500_000_000_000L, event.at);
+    }
   }
 
   @Test

@@ -1,8 +1,11 @@
 package beforehand;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -12,6 +15,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.stream.Collectors;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.types.Row;
 import org.junit.jupiter.api.Test;
 
@@ -30,13 +35,35 @@ class LastEventsTest {
   private LastEvents.Buffer fold(LastEvents.Buffer buffer, List<Row> arrivals, int size) {
     for (Row event : arrivals) {
       function.accumulate(
-          buffer, event.getFieldAs(0), event.getFieldAs(1), event.getFieldAs(2), event.getFieldAs(3), size);
+          buffer, event.getFieldAs(0), event.getFieldAs(1), event.getFieldAs(2), event.getFieldAs(3), 7L, size);
     }
     return buffer;
   }
 
   private List<Row> window(List<Row> arrivals, int size) {
-    return List.of(function.getValue(fold(function.createAccumulator(), arrivals, size)));
+    return read(function.getValue(fold(function.createAccumulator(), arrivals, size)));
+  }
+
+  private static List<Row> read(byte[] window) {
+    List<Row> rows = new ArrayList<>();
+    if (window == null) {
+      return rows;
+    }
+    try {
+      JsonNode json = new ObjectMapper().readTree(window);
+      assertEquals(7, json.get("arrived_at").asLong());
+      for (JsonNode one : json.get("events")) {
+        String kind = one.get("kind").asText();
+        rows.add(Row.of(one.get("event_id").asText(), one.get("item_id").asText(), kind, one.get("at").asLong()));
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    return rows;
+  }
+
+  private static Row forget(long at) {
+    return Row.of(null, null, EventParser.FORGET, at);
   }
 
   private static Row event(String id, long at) {
@@ -77,7 +104,7 @@ class LastEventsTest {
       byte[] before = buffer.entries;
       fold(buffer, again, 10);
       assertTrue(Arrays.equals(before, buffer.entries), "a second delivery changed the window");
-      assertEquals(naive(events, 10), List.of(function.getValue(buffer)));
+      assertEquals(naive(events, 10), read(function.getValue(buffer)));
     }
   }
 
@@ -104,11 +131,46 @@ class LastEventsTest {
     List<Row> arrivals = List.of(event("a", 1), event("b", 2), event("c", 3), event("d", 4));
     LastEvents.Buffer buffer = fold(function.createAccumulator(), arrivals, 4);
     fold(buffer, List.of(event("e", 5)), 2);
-    assertEquals(List.of(event("e", 5), event("d", 4)), List.of(function.getValue(buffer)));
+    assertEquals(List.of(event("e", 5), event("d", 4)), read(function.getValue(buffer)));
   }
 
   @Test
   void anEmptyBufferIsAnEmptyWindow() {
     assertEquals(List.of(), window(List.of(), 5));
+  }
+
+  @Test
+  void whatWasForgottenStaysForgottenInEveryOrder() {
+    Random random = new Random(7);
+    for (int trial = 0; trial < 2_000; trial++) {
+      List<Row> arrivals = new ArrayList<>();
+      long newest = Long.MIN_VALUE;
+      for (int number = random.nextInt(20); number > 0; number--) {
+        arrivals.add(event("e" + number, random.nextInt(12)));
+      }
+      for (int number = random.nextInt(3); number > 0; number--) {
+        arrivals.add(forget(random.nextInt(14) - 1));
+        newest = Math.max(newest, arrivals.get(arrivals.size() - 1).<Long>getFieldAs(3));
+      }
+      Collections.shuffle(arrivals, random);
+      long floor = newest;
+      List<Row> kept = new ArrayList<>(arrivals);
+      kept.removeIf(one -> one.getField(0) == null || one.<Long>getFieldAs(3) <= floor);
+      assertEquals(naive(kept, 30), window(arrivals, 30), () -> "of " + arrivals);
+    }
+  }
+
+  @Test
+  void aForgottenUsersWindowIsATombstoneUntilTheNextEvent() {
+    LastEvents.Buffer buffer = fold(function.createAccumulator(), List.of(event("a", 5), forget(5)), 3);
+    assertNull(function.getValue(buffer));
+    assertNull(function.getValue(fold(buffer, List.of(event("late", 4), event("a", 5)), 3)));
+    assertEquals(List.of(event("b", 6)), read(function.getValue(fold(buffer, List.of(event("b", 6)), 3))));
+  }
+
+  @Test
+  void idsAreEscapedAsJsonNeedsIt() {
+    List<Row> arrivals = List.of(Row.of("\"\\{}\u2028", "中😀", "click", 1L));
+    assertEquals(arrivals, window(arrivals, 3));
   }
 }
