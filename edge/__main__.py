@@ -8,7 +8,7 @@ from typing import Any
 
 from edge.exports import KINDS
 from edge.make_bundle import bundle
-from edge.make_vectors import VECTORS, vectors
+from edge.make_vectors import SETTINGS, VECTORS, vectors
 from edge.measure import bench
 from edge.prompts import prompts
 from edge.roll_out import rollout
@@ -71,6 +71,7 @@ def _vectors(jobs: Any) -> None:
         "edge vectors --release tests/fixtures/release --key tests/fixtures/release.pub",
     )
     _release(verb)
+    verb.add_argument("--shard-bytes", type=int, default=SETTINGS.shard_bytes, help="of a shard (default: several)")
     verb.add_argument("--sign", type=Path, help="the test key (default: the same name with .pem)")
     verb.add_argument("--out", type=Path, default=VECTORS, metavar="FOLDER", help="the folder to write")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,10 +236,10 @@ def rollout_vectors() -> list[RolloutCase]:
     ]
 
 
-def make(source: Source, tree: Path) -> Made:
+def make(source: Source, tree: Path, settings: Settings = SETTINGS) -> Made:
     """Make the bundle in ``tree``, and all vectors of it."""
     release = read_release(source.folder, source.verify)
-    manifest, _ = make_bundle(source, SETTINGS, tree)
+    manifest, _ = make_bundle(source, settings, tree)
     write_current(tree, seal(Current(made_at=NOW_MS, offers=[Offer(id=manifest.id)]), source.sign))
     key = source.sign.public_key()
     bundle = read_bundle(tree / manifest.id, [key])
@@ -265,7 +265,7 @@ def vectors(args: argparse.Namespace) -> dict[str, Any]:
     tree = args.out / "bundle"
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
-    made = make(source, tree)
+    made = make(source, tree, replace(SETTINGS, shard_bytes=args.shard_bytes))
     (args.out / "prompt.json").write_bytes(_one_case_a_line(made.prompt))
     for name in ("codes", "rollout", "reasons", "faults"):
         raw = msgspec.json.encode(getattr(made, name))

@@ -40,6 +40,7 @@ async function replayAll() {
 
 /** Milliseconds that each call keeps the page's own thread, and those until the embedding is here. */
 async function measure(runs) {
+  await replayAll(); // all shards are here then
   const cases = given.vectors.cases.filter((test) => test.used.length);
   const main = [];
   const encode = [];

@@ -2,27 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
-import { build } from "esbuild";
+import { bundled } from "./bundled.mjs";
 
 const BUDGET_BYTES = 15 * 1024;
-
-export async function bundled(entries) {
-  const made = await build({
-    entryPoints: entries.map((name) => fileURLToPath(new URL(`../dist/${name}.js`, import.meta.url))),
-    bundle: true,
-    minify: true,
-    splitting: true,
-    format: "esm",
-    target: "es2020",
-    external: ["onnxruntime-web/*"],
-    outdir: "out",
-    write: false,
-    logOverride: { "empty-import-meta": "silent" },
-  });
-  return made.outputFiles;
-}
 
 for (const entries of [["index"], ["worker"], ["index", "worker"], ["native"], ["pure"]]) {
   test(`${entries.join(" and ")}: within 15 KB gzip`, async () => {

@@ -20,11 +20,10 @@ import java.util.concurrent.TimeoutException;
 public final class Edge implements AutoCloseable {
     private static final long MAX_LIMIT_MS = 60_000;
 
-    private final EdgeOptions options;
     private final Source source;
     private final Visit visit = new Visit();
     private final Loader loader;
-    private final ExecutorService encoding = Executors.newSingleThreadExecutor(task -> daemon(task, "edge-encoder"));
+    private final Prompter prompter;
     private final ExecutorService waiting = Executors.newCachedThreadPool(task -> daemon(task, "edge-waiting"));
     private final Counts events = new Counts();
     private final Counts prompts = new Counts();
@@ -37,10 +36,10 @@ public final class Edge implements AutoCloseable {
     private long madeAtNs;
 
     private Edge(EdgeOptions options) {
-        this.options = options;
-        this.consent = options.consent;
+        consent = options.consent;
         source = new Source(options);
         loader = new Loader(source, visit, () -> consent, this::retire);
+        prompter = new Prompter(loader, visit, options.clock);
     }
 
     /**
@@ -95,7 +94,7 @@ public final class Edge implements AutoCloseable {
         synchronized (this) {
             number = visitNumber;
         }
-        Outcome outcome = attempt(begunNs, limitNs, number);
+        Outcome outcome = consent ? attempt(begunNs, limitNs, number) : Outcome.none(EdgeReason.NO_CONSENT);
         long tookNs = System.nanoTime() - begunNs;
         if (outcome.ok() && tookNs > limitNs) {
             outcome = Outcome.none(EdgeReason.TOO_LATE);
@@ -182,11 +181,7 @@ public final class Edge implements AutoCloseable {
     @Override
     public void close() {
         loader.close();
-        Bundle bundle = loader.updates.bundle();
-        if (bundle != null) {
-            retire(bundle);
-        }
-        encoding.shutdown();
+        prompter.close();
         waiting.shutdown();
     }
 
@@ -196,13 +191,8 @@ public final class Edge implements AutoCloseable {
         return thread;
     }
 
-    /** After the runs that are under way. */
     private void retire(Bundle bundle) {
-        try {
-            encoding.execute(bundle.encoder::close);
-        } catch (RejectedExecutionException e) {
-            // closed before: then it was retired then
-        }
+        prompter.retire(bundle);
     }
 
     private synchronized void signIn(String id, Object given) {
@@ -247,67 +237,16 @@ public final class Edge implements AutoCloseable {
     }
 
     private Outcome attempt(long begunNs, long limitNs, long number) {
-        if (!consent) {
-            return Outcome.none(EdgeReason.NO_CONSENT);
-        }
         if (limitNs <= 0) {
             return Outcome.none(EdgeReason.TOO_LATE);
         }
         loader.begin();
-        Encoder.Stop stop = new Encoder.Stop();
-        try {
-            loader.started().get(begunNs + limitNs - System.nanoTime(), TimeUnit.NANOSECONDS);
-            return encoding.submit(() -> make(number, stop)).get(begunNs + limitNs - System.nanoTime(), TimeUnit.NANOSECONDS);
-        } catch (TimeoutException e) {
-            stop.now();
-            return Outcome.none(loader.updates.bundle() == null ? EdgeReason.NOT_LOADED : EdgeReason.TOO_LATE);
-        } catch (InterruptedException e) {
-            stop.now();
-            Thread.currentThread().interrupt();
-            return Outcome.none(EdgeReason.TOO_LATE);
-        } catch (ExecutionException e) {
-            return Outcome.none(EdgeReason.ENCODE_FAILED);
-        } catch (RejectedExecutionException e) {
-            return Outcome.none(EdgeReason.NOT_LOADED);
-        }
+        return prompter.attempt(begunNs + limitNs, () -> bucketOf(number));
     }
 
-    /** On the encoder's thread. */
-    private Outcome make(long number, Encoder.Stop stop) throws Exception {
-        Bundle bundle = loader.updates.bundle();
-        Object given;
-        synchronized (this) {
-            if (number != visitNumber) {
-                return Outcome.none(EdgeReason.USER_CHANGED);
-            }
-            given = bucket;
-        }
-        long nowMs = options.clock.getAsLong();
-        if (bundle == null) {
-            return Outcome.none(EdgeReason.NOT_LOADED);
-        }
-        if (bundle.content.tooOld(nowMs)) {
-            return Outcome.none(EdgeReason.TOO_OLD);
-        }
-        return encode(bundle, bundle.content.bucket(given), nowMs, stop);
-    }
-
-    private Outcome encode(Bundle bundle, int known, long nowMs, Encoder.Stop stop) throws Exception {
-        Content content = bundle.content;
-        var kept = visit.events();
-        if (kept.isEmpty()) {
-            return Outcome.made(EdgeReason.NO_EVENTS, content, bundle.defaultRows(known));
-        }
-        float[] rows = bundle.encoder.run(new Features(kept, content.localEvents, content.levels, known, nowMs), stop);
-        if (rows.length != content.promptRows * content.width) {
-            return Outcome.none(EdgeReason.BAD_SHAPE);
-        }
-        for (float value : rows) {
-            if (!Float.isFinite(value)) {
-                return Outcome.none(EdgeReason.NOT_FINITE);
-            }
-        }
-        return Outcome.made(EdgeReason.OK, content, rows);
+    /** The bucket of visit {@code number}, or null when another has begun. */
+    private synchronized Object bucketOf(long number) {
+        return number == visitNumber ? bucket : null;
     }
 
     private synchronized Outcome keep(Outcome outcome, long number, long begunNs) {
