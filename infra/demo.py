@@ -24,6 +24,7 @@ from infra.errors import LauncherError
 from infra.explore import answers
 from infra.paths import Layout
 from infra.report import as_text, render
+from infra.shop import open_shop
 from infra.stack import ALL, Stack
 from infra.verb_runner import command, run_verb
 
@@ -66,9 +67,11 @@ def main(args: list[str]) -> int:
             with _step(demo, f"{number}/{len(STEPS)} {title}"):
                 run(demo)
     finally:
-        if not options.keep:
+        if not (options.keep or options.shop):
             stop_everything(demo.layout, demo.stack)
     result = summarise(demo.replies, demo.steps, round(time.monotonic() - begun, 1))
+    if options.shop:
+        open_shop(layout, demo.stack, demo.replies["build"]["release"], demo.data / "targets.jsonl")
     _report(demo, result)
     return 0
 
@@ -193,7 +196,7 @@ def _parse(args: list[str]) -> argparse.Namespace:
         prog="./beforehand demo",
         description="Run the whole chain: data, offline build, near-line stream, edge prompts, requests, report. "
         "It stops this checkout's local services first and clears their data.",
-        epilog="examples:\n  ./beforehand demo --small\n"
+        epilog="examples:\n  ./beforehand demo --small\n  ./beforehand demo --small --shop\n"
         "  ./beforehand demo --data online-retail --file invoices.parquet\n"
         "  ./beforehand demo --catalogue items.csv --events events.parquet",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -206,6 +209,7 @@ def _parse(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--profiles", type=Path, help="your own user profiles, with --catalogue")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the plan")
     parser.add_argument("--keep", action="store_true", help="leave the services up (./beforehand down stops them)")
+    parser.add_argument("--shop", action="store_true", help="then open a shop in the browser; implies --keep")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last, on stdout")
     options = parser.parse_args(args)
     if (options.data == "online-retail") != bool(options.file) or bool(options.catalogue) != bool(options.events):

@@ -25,7 +25,7 @@ ORIGINS = "BEFOREHAND_EDGE_ORIGINS"
 CURRENT = "current.json"
 CURRENT_MAX_AGE_S = 60
 BUNDLE_FILE = re.compile(r"[0-9a-f]{16}/(manifest\.json|model\.(?:onnx|ort)|defaults\.bin|codes/\d{1,6}\.bin)\Z")
-SITE_FILE = re.compile(r"[a-z0-9][a-z0-9-]{0,63}(\.[a-z0-9-]{1,32}){1,3}\Z")
+SITE_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}(\.[a-z0-9-]{1,32}){1,3}\Z")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+\Z")
 IMMUTABLE = b"public, max-age=31536000, immutable"
 NO_SNIFF = (b"x-content-type-options", b"nosniff")

@@ -27,7 +27,7 @@ await build({
   outdir: out,
   logLevel: "warning",
 });
-for (const name of ["index.html", "shop.css", "panel.css", "icon.svg"]) await copyFile(here(name), join(out, name));
+for (const name of ["index.html", "theme.css", "shop.css", "panel.css", "icon.svg"]) await copyFile(here(name), join(out, name));
 for (const name of ["ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.mjs"]) {
   await copyFile(join(RUNTIME, name), join(out, name));
 }
