@@ -80,12 +80,12 @@ class App:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        deadline = Deadline(self._budget_s)
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
         if scope["type"] != "http":
             return
+        deadline = Deadline(self._budget_s, waited_s=self._recall.door.enter())
         try:
             given = await self._route(scope)(scope, receive, deadline)
         except GoneError:

@@ -19,9 +19,10 @@ class Deadline:
 
     __slots__ = ("_begun", "_clock", "_lap", "budget_s", "stages_s")
 
-    def __init__(self, budget_s: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, budget_s: float, clock: Clock = time.monotonic, waited_s: float = 0.0) -> None:
+        """``waited_s``: it came this long ago and could not be looked at before."""
         self._clock = clock
-        self._begun = self._lap = clock()
+        self._begun = self._lap = clock() - waited_s
         self.budget_s = budget_s
         self.stages_s: dict[str, float] = {}
 
@@ -40,6 +41,11 @@ class Deadline:
     def elapsed(self) -> float:
         """Seconds since the request entered."""
         return self._clock() - self._begun
+
+    @property
+    def ends_at(self) -> float:
+        """When nothing is left, by the clock."""
+        return self._begun + self.budget_s
 
     def remaining(self) -> float:
         """Seconds left, never below zero."""

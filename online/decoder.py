@@ -1,96 +1,132 @@
-"""Runs the decoder in a few threads, with a bounded queue, and stops what comes too late."""
+"""Runs the decoder in a few threads, the most valuable jobs first, and stops what comes too late.
+
+The event loop puts jobs into the ``Line``; each worker thread takes a batch, runs it and hands the outcomes back to the
+loop in one call. Nothing else crosses the threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
+from online.batching import Curve
 from online.deadline import Clock, Deadline
-from online.graph import ORT_ERRORS, Array, Stop
+from online.graph import ORT_ERRORS, Array
 from online.ladder import Usual
+from online.line import Decoded, Job, Line, Run
 from online.release import Release
 from schemas.names import Reason
 
-MAX_WAITING = 64
 RESERVE_S = 0.001
 """Kept back for the rung below and for writing the answer."""
-
-
-def _none() -> Array:
-    return np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Items (numbers, best first, padding removed) and scores, or the reason why there are none."""
-
-    reason: Reason
-    items: Array = field(default_factory=_none)
-    scores: Array = field(default_factory=_none)
-    queue_s: float = 0.0
+PADDING = -1
 
 
 class Decoder:
     """``workers`` threads, one run each; the event loop's thread never runs a graph."""
 
     def __init__(self, workers: int, clock: Clock = time.monotonic) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-        self._workers = workers
+        self.curve = Curve()
         self._clock = clock
-        self.usual = Usual()
-        self.in_flight = 0
+        self._line = Line(self.curve, workers, clock)
+        self._threads = [threading.Thread(target=self._work, name=f"decode-{n}", daemon=True) for n in range(workers)]
+        self._started = False
 
-    def room(self, remaining_s: float) -> Reason:
-        """OK, or NO_CAPACITY when the queue is full or those who wait would use up the time."""
-        waiting = max(0, self.in_flight - self._workers + 1)
-        if waiting > MAX_WAITING:
-            return Reason.NO_CAPACITY
-        in_time = self.usual.s * (1 + waiting / self._workers) <= remaining_s
-        return Reason.OK if in_time or not waiting else Reason.NO_CAPACITY
+    @property
+    def usual(self) -> Usual:
+        """What one job alone takes."""
+        return self.curve.single
 
-    async def decode(self, release: Release, feed: dict[str, Array], deadline: Deadline) -> Decoded:
-        """One run. Returns before the deadline whatever the graph does; a run past it is stopped."""
-        stop = Stop()
-        self.in_flight += 1
-        queued_at = self._clock()
-        work = asyncio.get_running_loop().run_in_executor(
-            self._pool, self._run, release, feed, deadline, stop, queued_at
-        )
-        work.add_done_callback(self._done)
+    @property
+    def in_flight(self) -> int:
+        """Jobs that wait or run."""
+        return self._line.in_flight
+
+    def room(self, value: float, deadline: Deadline) -> Reason:
+        """OK, or NO_CAPACITY when those who go before it would use up its time."""
+        return Reason.OK if self._line.room(value, deadline.ends_at - RESERVE_S) else Reason.NO_CAPACITY
+
+    async def decode(self, release: Release, feed: dict[str, Array], deadline: Deadline, value: float = 1.0) -> Decoded:
+        """One job. Returns before the deadline whatever the graph does; a run that nobody waits for is stopped.
+
+        NO_CAPACITY: more valuable jobs took the time. DECODE_TIMEOUT: it ran, or would have, past its deadline.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._started:
+            self._start()
+        ends_at = deadline.ends_at - RESERVE_S
+        job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=self._clock())
+        timer = loop.call_later(max(0.0, deadline.remaining() - RESERVE_S), job.settle, Decoded(Reason.DECODE_TIMEOUT))
+        for lost in self._line.add(job):
+            lost.settle(Decoded(Reason.NO_CAPACITY))
         try:
-            await asyncio.wait({work}, timeout=max(0.0, deadline.remaining() - RESERVE_S))
+            return await job.outcome
         finally:
-            if not work.done():
-                stop()
-        return work.result() if work.done() else Decoded(Reason.DECODE_TIMEOUT)
+            timer.cancel()
+            self._line.leave(job)
 
     def close(self) -> None:
         """Let the running ones end; drop those who wait."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._line.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
-    def _done(self, _: object) -> None:
-        self.in_flight -= 1
+    def _start(self) -> None:
+        self._started = True
+        for thread in self._threads:
+            thread.start()
 
-    def _run(
-        self, release: Release, feed: dict[str, Array], deadline: Deadline, stop: Stop, queued_at: float
-    ) -> Decoded:
-        begun = self._clock()
-        if stop.called or deadline.expired():
-            return Decoded(Reason.DECODE_TIMEOUT)
+    def _work(self) -> None:
+        while (run := self._line.take()) is not None:
+            outcomes = self._run(run)
+            self._line.ended(run)
+            with suppress(RuntimeError):  # the loop has ended, and with it those who asked
+                run.jobs[0].outcome.get_loop().call_soon_threadsafe(_deliver, run.jobs, outcomes)
+
+    def _run(self, run: Run) -> list[Decoded]:
+        count = len(run.jobs)
+        if run.stop.called:
+            return [Decoded(Reason.DECODE_TIMEOUT)] * count
         try:
-            items, scores = release.decoder.run(feed, stop)[:2]
+            items, scores = run.jobs[0].release.decoder.run(together([job.feed for job in run.jobs]), run.stop)[:2]
         except ORT_ERRORS:
-            if not stop.called:
-                return Decoded(Reason.DECODE_FAILED)
-            self.usual.took(self._clock() - begun)
-            return Decoded(Reason.DECODE_TIMEOUT)
-        self.usual.took(self._clock() - begun)
-        filled = items[0] >= 0
-        items, scores = items[0][filled], scores[0][filled]
-        if not np.isfinite(scores).all():
-            return Decoded(Reason.NOT_FINITE)
-        return Decoded(Reason.OK, items, scores, begun - queued_at)
+            if not run.stop.called:
+                self.curve.forget()
+                return [Decoded(Reason.DECODE_FAILED)] * count
+            self.curve.took(count, self._clock() - run.begun)
+            return [Decoded(Reason.DECODE_TIMEOUT)] * count
+        self.curve.took(count, self._clock() - run.begun)
+        return [_decoded(items[n], scores[n], run.begun - job.queued_at) for n, job in enumerate(run.jobs)]
+
+
+def together(feeds: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """One feed of several jobs; lists of different lengths are padded."""
+    if len(feeds) == 1:
+        return feeds[0]
+    joined: dict[str, Array] = {}
+    for name in feeds[0]:
+        parts = [feed[name] for feed in feeds]
+        if len({part.shape[1] for part in parts}) > 1:
+            width = max(part.shape[1] for part in parts)
+            parts = [np.pad(p, ((0, 0), (0, width - p.shape[1])), constant_values=PADDING) for p in parts]
+        joined[name] = np.concatenate(parts)
+    return joined
+
+
+def _decoded(items: Array, scores: Array, queue_s: float) -> Decoded:
+    filled = items >= 0
+    items, scores = items[filled], scores[filled]
+    if not np.isfinite(scores).all():
+        return Decoded(Reason.NOT_FINITE)
+    return Decoded(Reason.OK, items, scores, queue_s)
+
+
+def _deliver(jobs: Sequence[Job], outcomes: Sequence[Decoded]) -> None:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.settle(outcome)

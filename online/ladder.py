@@ -11,18 +11,27 @@ EASE = 0.99
 
 
 class Usual:
-    """A running estimate of how long something takes, seconds."""
+    """A running estimate of how long something takes, seconds, and of how far from it the single time is."""
 
     def __init__(self, first_s: float = 0.0) -> None:
         self.s = first_s
+        self.deviation_s = 0.0
+
+    @property
+    def safe_s(self) -> float:
+        """What it seldom exceeds."""
+        return self.s + 2 * self.deviation_s
 
     def took(self, seconds: float) -> None:
         """One more measurement."""
-        self.s += WEIGHT * (seconds - self.s)
+        off = seconds - self.s
+        self.s += WEIGHT * off
+        self.deviation_s += WEIGHT * (abs(off) - self.deviation_s)
 
     def skipped(self) -> None:
         """It was thought too slow to try. Ease the estimate: one bad spell must not rule it out for good."""
         self.s *= EASE
+        self.deviation_s *= EASE
 
 
 def choose(

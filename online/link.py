@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ import hiredis
 from schemas.errors import StoreError
 
 _pack = cast("Callable[[tuple[bytes | str, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+_GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 _NOTHING = object()  # hiredis says False by default, which a reply could be
 
 
@@ -31,6 +33,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._question: asyncio.Future[Any] | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answered = False
+        """The last question was given up although its reply lay in the socket: this process was late, not Redis."""
 
     @property
     def usable(self) -> bool:
@@ -56,6 +60,7 @@ class Connection(asyncio.Protocol):
             self.send(*words)
             reply = await question
         except BaseException:
+            self.answered = self._unread()
             self.close()
             raise
         self._question = None
@@ -74,6 +79,15 @@ class Connection(asyncio.Protocol):
         self._end(ConnectionError("the connection to Redis was closed"))
         if self._transport is not None:
             self._transport.abort()
+
+    def _unread(self) -> bool:
+        """Bytes have come that the loop has not read yet."""
+        handle: Any = self._transport and self._transport.get_extra_info("socket")
+        if handle is None or self.lost.done():
+            return False
+        poller = select.poll()
+        poller.register(handle.fileno(), select.POLLIN | _GONE)
+        return any(event & select.POLLIN and not event & _GONE for _, event in poller.poll(0))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
@@ -144,6 +158,17 @@ class Address:
         return link
 
 
+class Attempt:
+    """How far one look-up came, for when it is given up."""
+
+    __slots__ = ("begun", "link")
+
+    def __init__(self) -> None:
+        self.begun = False
+        """It had a place in the pool: what it waited for from there on is Redis."""
+        self.link: Connection | None = None
+
+
 class Pool:
     """At most ``size`` connections. Made lazily and per process: after a fork the child opens its own."""
 
@@ -159,14 +184,16 @@ class Pool:
         self._free = asyncio.Semaphore(self._size)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
+    async def connection(self, attempt: Attempt | None = None) -> AsyncGenerator[Connection]:
         """Borrow a connection; bound the wait from outside. It goes back only if no reply is owed."""
         if os.getpid() != self._pid:
             # Kept, not closed: the sockets are the parent's.
             self._inherited += self._idle
             self._start()
+        attempt = attempt or Attempt()
         async with self._free:
-            link = self._take() or await self._address.connect()
+            attempt.begun = True
+            attempt.link = link = self._take() or await self._address.connect()
             try:
                 yield link
             finally:

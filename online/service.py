@@ -11,6 +11,7 @@ from online import ladder
 from online.case import CANDIDATES, PROMPT, STATE, USED, Case, open_case
 from online.deadline import Deadline
 from online.decoder import Decoder
+from online.door import Door
 from online.metrics import Metrics
 from online.releases import Loaded, Releases
 from online.store import Found
@@ -24,6 +25,10 @@ class Finder(Protocol):
 
     async def find(self, user_id: str, deadline: Deadline) -> Found:
         """The user's stored values, or why there are none; never raises for what the store does."""
+        ...
+
+    def remembered(self, user_id: str, fault: tuple[State, Reason]) -> Found:
+        """What is known of the user without asking."""
         ...
 
 
@@ -60,17 +65,19 @@ class Recall:
         self.slack_s = float(plan.online.slack)
         self.releases = releases
         self.decoder = Decoder(plan.online.workers)
+        self.door = Door()
         self.metrics = metrics or Metrics()
         self._usual[Rung.GENERATE] = self.decoder.usual
 
     async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
         """The best answer that the deadline allows."""
-        case = await self._look_up(request, deadline)
+        hurried = not self.door.admits(request.value, deadline.remaining())
+        case = self._recalled(request) if hurried else await self._look_up(request, deadline)
         deadline.mark("store")
         if case is None:
             return self._nothing_loaded(request, deadline)
         self.releases.used(case.release)
-        order, skipped = self._choose(case, deadline.remaining())
+        order, skipped = self._choose(case, deadline, hurried)
         for rung in order:
             attempt = await self._attempt(rung, case, deadline)
             if attempt.reason is Reason.OK:
@@ -93,7 +100,7 @@ class Recall:
                 titles={},
             )
         rungs: list[RungAnswer] = []
-        for rung, reason in self._ready(case, deadline.remaining()).items():
+        for rung, reason in self._ready(case, self.decoder.room(request.value, deadline)).items():
             begun = deadline.elapsed()
             attempt = await self._attempt(rung, case, deadline) if reason is Reason.OK else Attempt(reason, [])
             rungs.append(RungAnswer(rung, attempt.reason, attempt.items, (deadline.elapsed() - begun) * 1000))
@@ -103,6 +110,14 @@ class Recall:
         found = await self._store.find(request.user_id, deadline)
         by = "cache" if found.cached and found.fault is None else "none" if found.fault else "redis"
         self.metrics.looked_up(by)
+        return self._open(request, found)
+
+    def _recalled(self, request: RecallRequest) -> Case | None:
+        """At once, from what this process remembers: the way through the store and the decoder would take too long."""
+        self.metrics.looked_up("none")
+        return self._open(request, self._store.remembered(request.user_id, (State.UNAVAILABLE, Reason.NO_CAPACITY)))
+
+    def _open(self, request: RecallRequest, found: Found) -> Case | None:
         case = open_case(request, found, self._loaded(), self._rules, self._now_ms())
         if case is not None and case.ahead:
             self.metrics.ahead()
@@ -114,13 +129,14 @@ class Recall:
             self.decoder.usual.s = loaded.current.usual_s["decode"]
         return loaded
 
-    def _ready(self, case: Case, remaining_s: float) -> dict[Rung, Reason]:
-        ready = case.readiness(self.decoder.room(remaining_s))
+    def _ready(self, case: Case, room: Reason) -> dict[Rung, Reason]:
+        ready = case.readiness(room)
         return {rung: ready[rung] for rung in self._ladder}
 
-    def _choose(self, case: Case, remaining_s: float) -> tuple[list[Rung], dict[Rung, Reason]]:
+    def _choose(self, case: Case, deadline: Deadline, hurried: bool) -> tuple[list[Rung], dict[Rung, Reason]]:
         usual_s = {rung: usual.s for rung, usual in self._usual.items()}
-        order, skipped = ladder.choose(self._ladder, self._ready(case, remaining_s), usual_s, remaining_s)
+        room = Reason.NO_CAPACITY if hurried else self.decoder.room(case.request.value, deadline)
+        order, skipped = ladder.choose(self._ladder, self._ready(case, room), usual_s, deadline.remaining())
         for rung, reason in skipped.items():
             if reason is Reason.NO_TIME:
                 self._usual[rung].skipped()
@@ -128,7 +144,7 @@ class Recall:
 
     async def _attempt(self, rung: Rung, case: Case, deadline: Deadline) -> Attempt:
         if rung is Rung.GENERATE:
-            decoded = await self.decoder.decode(case.release, case.feed(), deadline)
+            decoded = await self.decoder.decode(case.release, case.feed(), deadline, case.request.value)
             deadline.mark("decode")
             deadline.split("decode", "queue", decoded.queue_s)
             if decoded.reason is not Reason.OK:

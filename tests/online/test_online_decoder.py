@@ -13,7 +13,7 @@ from online_values import long, make_state
 
 from online import judge
 from online.deadline import Deadline
-from online.decoder import MAX_WAITING, Decoder
+from online.decoder import Decoder
 from online.graph import ORT_ERRORS, Stop
 from online.limits import limits_of
 from schemas.api import RecallRequest
@@ -129,16 +129,6 @@ def test_what_waited_too_long_is_not_run(release, decoder):
     first, second = asyncio.run(run())
     assert first.reason is second.reason is Reason.DECODE_TIMEOUT
     assert late.decoder.runs == 0
-
-
-def test_a_full_queue_has_no_room(decoder):
-    decoder.usual.s = 0.001
-    assert decoder.room(0.002) is Reason.OK
-    decoder.in_flight = 3
-    assert decoder.room(0.002) is Reason.NO_CAPACITY
-    assert decoder.room(0.1) is Reason.OK
-    decoder.in_flight = MAX_WAITING + 1
-    assert decoder.room(1e9) is Reason.NO_CAPACITY
 
 
 def test_what_is_running_is_counted(release, decoder):

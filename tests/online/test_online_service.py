@@ -38,6 +38,9 @@ class Shelf:
             return Found(None, self.fault)
         return self.found.get(user_id, Found(Pair(None, None)))
 
+    def remembered(self, user_id, fault):
+        return Found(None, fault, cached=True)
+
 
 @pytest.fixture
 def make(plan, releases):

@@ -1,0 +1,91 @@
+"""Is there time for the whole way? Under overload the event loop itself is the queue: the door sheds before work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+
+from online.deadline import Clock
+
+TURNS = 6
+"""Turns of the loop that the way through store and decoder takes: a request waits for each."""
+FALL = 0.3
+STALE_S = 0.1
+"""A turn that was measured this long ago says nothing about now."""
+REMEMBERED = 512
+LEAST_SHARE = 0.25
+
+
+class Turns:
+    """How long one turn of the event loop takes, measured while requests come: idle, it costs nothing."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._under_way = False
+        self._took_s = 0.0
+        self._measured_at = float("-inf")
+
+    @property
+    def s(self) -> float:
+        """The latest, which rises at once and falls slowly; 0 when none is recent."""
+        return self._took_s if self._clock() - self._measured_at < STALE_S else 0.0
+
+    def measure(self) -> None:
+        """Time the turn that starts here, unless that is being done."""
+        if not self._under_way:
+            self._under_way = True
+            asyncio.get_running_loop().call_soon(self._turned, self._clock())
+
+    def _turned(self, begun: float) -> None:
+        self._under_way = False
+        now = self._clock()
+        self.took(now - begun)
+
+    def took(self, seconds: float) -> None:
+        """One more measurement."""
+        last = self.s
+        self._took_s = seconds if seconds > last else last + FALL * (seconds - last)
+        self._measured_at = self._clock()
+
+
+class Ranks:
+    """Where a value stands among those of the last requests."""
+
+    def __init__(self, size: int = REMEMBERED) -> None:
+        self._recent: deque[float] = deque()
+        self._ordered: list[float] = []
+        self._size = size
+
+    def rank(self, value: float) -> float:
+        """The share of the last requests that are worth less, equals counting half; then the value is remembered."""
+        below, upto = bisect_left(self._ordered, value), bisect_right(self._ordered, value)
+        rank = (below + upto) / (2 * len(self._ordered)) if self._ordered else 1.0
+        if len(self._recent) == self._size:
+            self._ordered.pop(bisect_left(self._ordered, self._recent.popleft()))
+        self._recent.append(value)
+        insort(self._ordered, value)
+        return rank
+
+
+class Door:
+    """Admission, before any work is done for a request."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.turns = Turns(clock)
+        self._ranks = Ranks()
+
+    def enter(self) -> float:
+        """A request is first looked at. Returns for how long, as a turn takes, it has waited to be; seconds."""
+        waited_s = self.turns.s
+        self.turns.measure()
+        return waited_s
+
+    def admits(self, value: float, remaining_s: float) -> bool:
+        """Is there time for ``TURNS`` turns? The less a request is worth, the less of its time it may count on.
+
+        So that as turns get longer the least valuable are shed first and the loop stays quick for the others.
+        """
+        share = LEAST_SHARE + (1 - LEAST_SHARE) * self._ranks.rank(value)
+        return TURNS * self.turns.s <= share * remaining_s

@@ -1,0 +1,172 @@
+"""The line of jobs before the decode threads: ordered by value, bounded, shared by the loop and the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from online.batching import Curve, batch, finish, hopeless
+from online.deadline import Clock
+from online.graph import Array, Stop
+from online.release import Release
+from schemas.names import Reason
+
+MAX_WAITING = 64
+
+
+def _none() -> Array:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Items (numbers, best first, padding removed) and scores, or the reason why there are none."""
+
+    reason: Reason
+    items: Array = field(default_factory=_none)
+    scores: Array = field(default_factory=_none)
+    queue_s: float = 0.0
+
+
+class Job:
+    """One request's decode. ``outcome`` belongs to the event loop and is settled there, once."""
+
+    __slots__ = ("ends_at", "feed", "outcome", "queued_at", "release", "run", "value")
+
+    def __init__(
+        self,
+        release: Release,
+        feed: dict[str, Array],
+        outcome: asyncio.Future[Decoded],
+        *,
+        value: float,
+        ends_at: float,
+        queued_at: float,
+    ) -> None:
+        self.release = release
+        self.feed = feed
+        self.value = value
+        self.ends_at = ends_at
+        self.queued_at = queued_at
+        self.outcome = outcome
+        self.run: Run | None = None
+
+    @property
+    def release_id(self) -> str:
+        """Only jobs of one release run together."""
+        return self.release.id
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Its place in the line: by value, then by deadline, then by arrival."""
+        return (-self.value, self.ends_at, self.queued_at)
+
+    def settle(self, decoded: Decoded) -> None:
+        """Say what became of it; the first word counts."""
+        if not self.outcome.done():
+            self.outcome.set_result(decoded)
+
+
+class Run:
+    """Jobs that run together; it is stopped when the last of them has left."""
+
+    __slots__ = ("begun", "jobs", "stop")
+
+    def __init__(self, jobs: Sequence[Job], begun: float) -> None:
+        self.jobs = jobs
+        self.begun = begun
+        self.stop = Stop()
+
+
+class Line:
+    """Thread-safe. The loop calls ``add``, ``room`` and ``leave``; the workers call ``take`` and ``ended``."""
+
+    def __init__(self, curve: Curve, workers: int, clock: Clock) -> None:
+        self._curve = curve
+        self._workers = workers
+        self._clock = clock
+        self._waiting: list[Job] = []
+        self._running: list[Run] = []
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs that wait or run."""
+        return len(self._waiting) + sum(len(run.jobs) for run in self._running)
+
+    def room(self, value: float, ends_at: float) -> bool:
+        """Would a job of this value be in time? Before an empty line: yes, for what a run takes is judged elsewhere."""
+        with self._changed:
+            ahead = bisect.bisect(self._waiting, (-value, ends_at), key=_rank)
+            if not ahead and len(self._running) < self._workers:
+                return True
+            return ahead < MAX_WAITING and finish(ahead, self._free_at(), self._curve, self._workers) <= ends_at
+
+    def add(self, job: Job) -> list[Job]:
+        """Let it in. Returns those that have lost their chance, which may be itself: they are out of the line."""
+        with self._changed:
+            bisect.insort(self._waiting, job, key=lambda each: each.rank)
+            lost: list[Job] = []
+            if len(self._waiting) > 1 or len(self._running) >= self._workers:
+                gone = hopeless(self._waiting, self._free_at(), self._curve, self._workers, MAX_WAITING)
+                lost = [self._waiting.pop(position) for position in reversed(gone)]
+            self._changed.notify()
+            return lost
+
+    def leave(self, job: Job) -> None:
+        """It waits no longer, for whatever reason. Its run is stopped if nobody else waits for it."""
+        with self._changed:
+            if job.run is None:
+                if job in self._waiting:
+                    self._waiting.remove(job)
+            elif job.run in self._running and all(each.outcome.done() for each in job.run.jobs):
+                job.run.stop()
+
+    def take(self) -> Run | None:
+        """Wait for jobs and take the next batch; None when the line is closed."""
+        with self._changed:
+            while not self._closed:
+                now = self._clock()
+                chosen = batch(self._waiting, now, self._curve) or self._daring(now)
+                if chosen:
+                    run = Run([self._waiting[position] for position in chosen], now)
+                    for position in reversed(chosen):
+                        self._waiting.pop(position).run = run
+                    self._running.append(run)
+                    return run
+                self._changed.wait()
+            return None
+
+    def ended(self, run: Run) -> None:
+        """The worker is done with it."""
+        with self._changed:
+            self._running.remove(run)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _daring(self, now: float) -> list[int]:
+        """The curve allows for bad luck; one that would be in time without is still tried, or nothing is learnt."""
+        usual_s = self._curve.single.s
+        return [n for n, job in enumerate(self._waiting) if now + usual_s <= job.ends_at][:1]
+
+    def _free_at(self) -> float:
+        """When a worker is expected to be free."""
+        now = self._clock()
+        if len(self._running) < self._workers:
+            return now
+        return max(now, min(run.begun + self._curve.of(len(run.jobs)) for run in self._running))
+
+
+def _rank(job: Job) -> tuple[float, float]:
+    return (-job.value, job.ends_at)
