@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +44,8 @@ class Bundle:
     codes: CodesOf
     prompt_defaults: NDArray[np.float32]  # [buckets, P, d]
     buckets: tuple[str, ...] = ()  # names, by number; 0 is everybody
+    usable_for_s: float = math.inf  # age of the release past which the bundle is not used
+    prompt_usable_for_s: float = math.inf  # age past which a prompt embedding is not sent
 
     def known_bucket(self, bucket: int | str) -> int:
         """The number of ``bucket``, given by number or name; the bucket of everybody when the release lacks it."""

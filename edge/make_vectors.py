@@ -47,7 +47,7 @@ SEED = "vector-device"
 SETTINGS = Settings(
     usable_for_s=10 * 365 * 86_400.0,
     prompt_usable_for_s=60.0,
-    shard_bytes=256,  # so that the fixture's 60 items fill several shards
+    shard_bytes=64,  # so that the fixture's 60 items fill more shards than a device keeps in memory
     first_bytes=64 * 1024**2,
     max_difference=0.1,
 )

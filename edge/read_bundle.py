@@ -46,6 +46,8 @@ def read_bundle(folder: Path, keys: Sequence[Ed25519PublicKey], max_bytes: int =
         codes=CodeTable([Shard(raw[name], sizes.levels, f"{folder}/{name}") for name in shards]),
         prompt_defaults=_defaults(raw[DEFAULTS], sizes, f"{folder}/{DEFAULTS}"),
         buckets=tuple(content.buckets),
+        usable_for_s=content.usable_for_s,
+        prompt_usable_for_s=content.prompt_usable_for_s,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -43,7 +42,6 @@ class Edge:
         bundle: the release, or None when there is none (yet): events and prompts are then NOT_LOADED.
         consent: whether the user has agreed; without it nothing is kept and nothing is computed.
         clock: the device's clocks.
-        usable_for_s: age of the bundle past which it is not used (the plan's ``assets.generator.usable_for``).
         load: makes the encoder from the graph's bytes, on a thread of its own, at the first prompt or ``warm``.
     """
 
@@ -53,7 +51,6 @@ class Edge:
         *,
         consent: bool = False,
         clock: Clock | None = None,
-        usable_for_s: float = math.inf,
         load: Callable[[bytes], Encoder] = OnnxEncoder,
     ) -> None:
         self.events: Counter[EdgeReason] = Counter()
@@ -63,7 +60,6 @@ class Edge:
         self._bundle = bundle
         self._consent = consent
         self._clock = clock or Clock()
-        self._usable_for_s = usable_for_s
         self._load = load
         self._visit = Visit()
         self.new_process()
@@ -133,10 +129,12 @@ class Edge:
 
     def latest(self) -> PromptEmbedding | EdgeReason:
         """The last prompt embedding of this user, its age brought up to now; what a request carries."""
-        visit = self._visit
+        visit, bundle = self._visit, self._bundle
         if visit.made is None:
             return EdgeReason.NOT_MADE
         age_ms = round((self._clock.monotonic_s() - visit.made_at_s) * 1000)
+        if bundle is not None and age_ms > bundle.prompt_usable_for_s * 1000:
+            return EdgeReason.TOO_OLD
         return PromptEmbedding(visit.made.release, visit.made.rows, visit.made.num_rows, max(0, age_ms))
 
     def close(self) -> None:
@@ -158,7 +156,7 @@ class Edge:
             return None, EdgeReason.NO_CONSENT
         if bundle is None:
             return None, EdgeReason.NOT_LOADED
-        if age_s(bundle.made_at_ms, now_ms) > self._usable_for_s:
+        if age_s(bundle.made_at_ms, now_ms) > bundle.usable_for_s:
             return None, EdgeReason.TOO_OLD
         bucket = bundle.known_bucket(visit.bucket)
         if not visit.events:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -164,15 +165,17 @@ def test_age_is_from_the_reading_of_the_events_and_grows(make_edge, event, fake,
     assert edge.prompt(PATIENT_MS).age_ms == 15
     now.s += 2.0
     assert edge.latest().age_ms == 2_015
+    now.s += 58.0
+    assert edge.latest() is EdgeReason.TOO_OLD
 
 
 def test_a_bundle_past_its_age_is_not_used(make_edge, bundle, event) -> None:
     now_ms = bundle.made_at_ms + 30 * 86_400_000
     clock = Clock(now_ms=lambda: now_ms)
-    old = make_edge(clock=clock, usable_for_s=30 * 86_400 - 1)
+    old = make_edge(bundle=replace(bundle, usable_for_s=30 * 86_400 - 1), clock=clock)
     old.track(event(1))
     assert old.prompt(PATIENT_MS) is EdgeReason.TOO_OLD
-    just = make_edge(clock=clock, usable_for_s=30 * 86_400)
+    just = make_edge(bundle=replace(bundle, usable_for_s=30 * 86_400), clock=clock)
     assert isinstance(just.prompt(PATIENT_MS), PromptEmbedding)
 
 

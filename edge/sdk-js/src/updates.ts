@@ -30,7 +30,7 @@ export class Updates {
     private readonly changed: (bundle: Bundle, before: Bundle | null) => void,
   ) {}
 
-  /** Load what is kept; no network. Whatever is wrong with it, the next look for a bundle replaces it. */
+  /** Load what is kept; a file that is gone or damaged is fetched. What is wrong with it, the next look replaces. */
   async restore(): Promise<void> {
     try {
       const current = await this.source.kept.text("current");

@@ -67,7 +67,8 @@ test("a tail shard is fetched when an item of it is met, once", async () => {
   assert.equal(edge.status().pending, 0);
   assert.equal(edge.status().events.unknown_item, undefined);
   const tails = server.asked.filter((path) => path.includes("codes/")).map((path) => path.split("/").pop());
-  assert.deepEqual(tails.sort(), ["0.bin", "1.bin", "2.bin"]);
+  assert.ok(tails.length > 9, "more than are kept in memory");
+  assert.equal(new Set(tails).size, tails.length);
 });
 
 describe("offline start", () => {

@@ -284,8 +284,14 @@ test("events tracked before the bundle is there are encoded when it is", async (
   const edge = open();
   edge.setUser("u1", 1);
   for (let i = 0; i < 3; i += 1) assert.equal(edge.track(event(i)), "ok");
+  assert.equal(edge.status().loaded, false);
+  await edge.settled();
   const early = await edge.prompt(PATIENT);
-  const late = await ready();
+  const late = open();
+  late.setUser("u1", 1);
+  await late.settled();
+  for (let i = 0; i < 3; i += 1) late.track(event(i));
+  await late.settled();
   assert.equal(early.reason, "ok");
-  assert.equal((await late.prompt(PATIENT)).reason, "ok");
+  assert.deepEqual([...early.rows], [...(await late.prompt(PATIENT)).rows]);
 });

@@ -13,9 +13,10 @@ export interface Turn {
   after: { answer: Recalled; span: Span } | null; // null when there was no prompt to send
 }
 
-interface Step extends Span {
+interface Step {
   name: string;
   kind: "network" | "live" | "device";
+  spans: Span[];
 }
 
 export const finalOf = (turn: Turn): Recalled => (turn.after ?? turn.before).answer;
@@ -41,31 +42,39 @@ export function showPanel(turn: Turn, status: Status, cards: Cards): void {
 
 function steps(turn: Turn): Step[] {
   const { before, prompt, after } = turn;
-  const device: Step[] = prompt ? [{ name: "Prompt embedding", kind: "device", ...prompt.span }] : [];
+  const device: Step[] = prompt ? [{ name: "Prompt embedding", kind: "device", spans: [prompt.span] }] : [];
   const first = call(after ? "First call" : "Call", before);
   return [...first, ...device, ...(after ? call("Next call", after) : [])];
 }
 
-/** The network is what the service did not spend; half of it is drawn before the live part, half behind it. */
+/** The network is what the service did not spend: half of it is drawn before the live part, half behind it. */
 function call(name: string, { answer, span }: { answer: Recalled; span: Span }): Step[] {
   const liveMs = Math.min(answer.ledger.total_ms, span.tookMs);
-  const networkMs = span.tookMs - liveMs;
+  const wayMs = (span.tookMs - liveMs) / 2;
+  const live = { fromMs: span.fromMs + wayMs, tookMs: liveMs };
+  const ways = [span.fromMs, live.fromMs + liveMs].map((fromMs) => ({ fromMs, tookMs: wayMs }));
   return [
-    { name: `${name}: network`, kind: "network", fromMs: span.fromMs, tookMs: networkMs },
-    { name: `${name}: live`, kind: "live", fromMs: span.fromMs + networkMs / 2, tookMs: liveMs },
+    { name: `${name}: network`, kind: "network", spans: ways },
+    { name: `${name}: live`, kind: "live", spans: [live] },
   ];
 }
 
 function showTimeline(all: readonly Step[]): void {
-  const from = Math.min(...all.map((step) => step.fromMs));
-  const until = Math.max(...all.map((step) => step.fromMs + step.tookMs));
+  const spans = all.flatMap((step) => step.spans);
+  const from = Math.min(...spans.map((span) => span.fromMs));
+  const until = Math.max(...spans.map((span) => span.fromMs + span.tookMs));
+  const share = (tookMs: number): string => `${(tookMs / (until - from)) * 100}%`;
   const total = make("tr", "", header("Tap to list"), make("td", ""), make("td", "number", ms(until - from)));
   const rows = all.map((step) => {
-    const bar = make("span", "bar");
-    bar.style.marginLeft = `${((step.fromMs - from) / (until - from)) * 100}%`;
-    bar.style.width = `${(step.tookMs / (until - from)) * 100}%`;
-    const drawn = make("td", step.kind, bar);
-    return make("tr", "", header(step.name), drawn, make("td", "number", ms(step.tookMs)));
+    const bars = step.spans.map((span) => {
+      const bar = make("span", "bar");
+      bar.style.left = share(span.fromMs - from);
+      bar.style.width = share(span.tookMs);
+      return bar;
+    });
+    const tookMs = step.spans.reduce((sum, span) => sum + span.tookMs, 0);
+    const drawn = make("td", step.kind, make("div", "lane", ...bars));
+    return make("tr", "", header(step.name), drawn, make("td", "number", ms(tookMs)));
   });
   byId("timeline").querySelector("tbody")!.replaceChildren(...rows, total);
 }

@@ -48,19 +48,26 @@ final class Bundle {
         return "codes/" + number + ".bin";
     }
 
-    /** The shard that must be loaded before it is known whether the bundle has the item; 0 when it is known. */
-    synchronized int missingShard(String itemId) {
-        long hash = ItemHash.of(itemId);
-        int number = head.find(hash) == null ? Shard.tail(hash, content.tailShards) : 0;
-        return tail.containsKey(number) ? 0 : number;
+    /** What is known of an item's codes. */
+    static final class Found {
+        /** Null when the bundle lacks the item, or a shard must be loaded first. */
+        final long[] codes;
+
+        /** The shard that must be loaded before it is known whether the bundle has the item; 0 when it is known. */
+        final int missingShard;
+
+        private Found(long[] codes, int missingShard) {
+            this.codes = codes;
+            this.missingShard = missingShard;
+        }
     }
 
-    /** The item's codes, or null when the bundle lacks it (or its shard is not loaded). */
-    synchronized long[] codes(String itemId) {
+    synchronized Found find(String itemId) {
         long hash = ItemHash.of(itemId);
-        long[] found = head.find(hash);
-        Shard shard = found == null ? tail.get(Shard.tail(hash, content.tailShards)) : null;
-        return shard == null ? found : shard.find(hash);
+        long[] codes = head.find(hash);
+        int number = codes == null ? Shard.tail(hash, content.tailShards) : 0;
+        Shard shard = tail.get(number);
+        return number == 0 ? new Found(codes, 0) : shard == null ? new Found(null, number) : new Found(shard.find(hash), 0);
     }
 
     void loadTail(Source source, int number) throws RefusedException {
@@ -72,9 +79,9 @@ final class Bundle {
 
     float[] defaultRows(int bucket) {
         float[] rows = new float[content.promptRows * content.width];
-        FloatBuffer all = defaults.duplicate();
-        all.position(bucket * rows.length);
-        all.get(rows);
+        for (int i = 0; i < rows.length; i++) {
+            rows[i] = defaults.get(bucket * rows.length + i);
+        }
         return rows;
     }
 

@@ -39,6 +39,11 @@ final class KnownEvent {
     private static int compareText(String a, String b) {
         int[] x = a.codePoints().toArray();
         int[] y = b.codePoints().toArray();
-        return java.util.Arrays.compare(x, y);
+        for (int i = 0; i < Math.min(x.length, y.length); i++) {
+            if (x[i] != y[i]) {
+                return Integer.compare(x[i], y[i]);
+            }
+        }
+        return Integer.compare(x.length, y.length);
     }
 }

@@ -77,9 +77,7 @@ final class Loader {
                         visit.giveUp(shard); // the next event of it asks again
                         return;
                     }
-                    if (bundle == updates.bundle()) {
-                        visit.rebase(bundle).forEach(this::need);
-                    }
+                    visit.arrived();
                 });
     }
 

@@ -39,7 +39,7 @@ final class Visit {
         return sort(new KnownEvent(event, arrived++, null));
     }
 
-    /** Another bundle or another shard: the codes are looked up anew. The shards that must be loaded. */
+    /** Another bundle: the codes of all events are looked up anew. The shards that must be loaded. */
     synchronized TreeSet<Integer> rebase(Bundle next) {
         bundle = next;
         List<KnownEvent> all = new ArrayList<>(known);
@@ -52,23 +52,29 @@ final class Visit {
         return missing;
     }
 
+    /** A shard has come: the events that wait for it are waiting no more. */
+    synchronized void arrived() {
+        List<KnownEvent> before = waiting;
+        waiting = new ArrayList<>();
+        before.forEach(this::sort);
+    }
+
     /** A shard did not come: the events that wait for it are left out. */
     synchronized void giveUp(int shard) {
-        waiting.removeIf(each -> bundle.missingShard(each.event.itemId) == shard);
+        waiting.removeIf(each -> bundle.find(each.event.itemId).missingShard == shard);
     }
 
     private int sort(KnownEvent given) {
-        int missing = bundle == null ? 0 : bundle.missingShard(given.event.itemId);
-        if (bundle == null || missing != 0) {
+        Bundle.Found found = bundle == null ? null : bundle.find(given.event.itemId);
+        if (found == null || found.missingShard != 0) {
             waiting.add(given);
             waiting = new ArrayList<>(waiting.subList(Math.max(0, waiting.size() - MAX_WAITING), waiting.size()));
-            return missing;
+            return found == null ? 0 : found.missingShard;
         }
-        long[] codes = bundle.codes(given.event.itemId);
-        if (codes == null) {
+        if (found.codes == null) {
             unknown++;
         } else {
-            known.add(new KnownEvent(given.event, given.order, codes));
+            known.add(new KnownEvent(given.event, given.order, found.codes));
             known = KnownEvent.newest(known, bundle.content.localEvents);
         }
         return 0;

@@ -120,7 +120,8 @@ class BundleTest {
         assertTrue(edge.settle(Vectors.PATIENT_MS));
         assertEquals(0, edge.status().pending);
         assertFalse(edge.status().events.containsKey(EdgeReason.UNKNOWN_ITEM));
-        assertEquals(List.of("0.bin", "1.bin", "2.bin"), shardsAsked());
+        assertTrue(shardsAsked().size() > 9, "more than are kept in memory");
+        assertEquals(shardsAsked().size(), shardsAsked().stream().distinct().count());
     }
 
     private List<String> shardsAsked() {
