@@ -13,7 +13,7 @@ from online.limits import Limits, limits_of
 from online.release import Release
 from online.releases import Loaded
 from online.store import Found
-from schemas.api import AssetReport, RecallRequest
+from schemas.api import AssetReport, Item, RecallRequest
 from schemas.freshness import Freshness, age_s
 from schemas.names import Reason, Rung, State
 from schemas.release import UNKNOWN_BUCKET
@@ -21,6 +21,7 @@ from schemas.state import Candidates, IntentState
 
 STATE, PROMPT, CANDIDATES = "intent_state", "prompt_embedding", "candidates"
 GENERATOR, LISTS = "generator", "cohort_lists"
+ALL_READY = dict.fromkeys(Rung, Reason.OK)
 USED = (State.FRESH, State.STALE)
 UNASKED = (State.UNAVAILABLE, State.TIMED_OUT)
 
@@ -54,8 +55,16 @@ class Case:
         """Item numbers and scores of a rung that needs no model, best first."""
         if rung is Rung.NEARLINE and self.candidates is not None:
             return judge.item_numbers(self.candidates.items), np.asarray(self.candidates.scores, np.float32)
-        row = self.bucket if rung is Rung.COHORT else UNKNOWN_BUCKET
-        return self.release.arrays["cohort_items"][row], self.release.arrays["cohort_scores"][row]
+        return self.release.cohorts.row(self._row(rung))
+
+    def items(self, rung: Rung) -> list[Item]:
+        """At most ``k`` items of such a rung, within the limits."""
+        if self.limits.none and rung is not Rung.NEARLINE:
+            return self.release.cohorts.first(self._row(rung), self.k, self.release.items)
+        return self.release.items(*self.limits.pick(self.release, *self.listed(rung), self.k))
+
+    def _row(self, rung: Rung) -> int:
+        return self.bucket if rung is Rung.COHORT else UNKNOWN_BUCKET
 
     def readiness(self, generate: Reason) -> dict[Rung, Reason]:
         """Which rungs could answer. ``generate`` says whether the decoder has room.
@@ -63,7 +72,7 @@ class Case:
         A user without a state is generated for from the bucket's rows. When the store can't be asked, that would be
         every user: the cohort list then says as much for less, unless the device sent a prompt.
         """
-        ready = dict.fromkeys(Rung, Reason.OK)
+        ready = dict(ALL_READY)
         if self.limits.nothing:
             return dict.fromkeys(Rung, Reason.NOTHING_ALLOWED)
         known = self.assets[STATE].state not in UNASKED or self.assets[PROMPT].state in USED
@@ -74,7 +83,7 @@ class Case:
         if self.assets[LISTS].state is State.EXPIRED:
             # The list of everybody stays: nothing stands in for it, and an old list beats an empty page.
             ready[Rung.COHORT] = Reason.TOO_OLD
-        elif not (self.release.arrays["cohort_items"][self.bucket] >= 0).any():
+        elif not self.release.cohorts.filled[self.bucket]:
             ready[Rung.COHORT] = Reason.NO_CANDIDATES
         return ready
 

@@ -9,17 +9,20 @@ from collections import deque
 
 from online.deadline import Clock
 
-TURNS = 6
+TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
-FALL = 0.3
+WEIGHT = 0.5
+"""Of the newest turn: one stall is not overload, three in a row are."""
 STALE_S = 0.1
 """A turn that was measured this long ago says nothing about now."""
 REMEMBERED = 512
 LEAST_SHARE = 0.25
+GOLDEN = 0.618034
+"""Its multiples fill the unit interval evenly, however many there are."""
 
 
 class Turns:
-    """How long one turn of the event loop takes, measured while requests come: idle, it costs nothing."""
+    """How long a turn of the event loop takes, measured while requests come: idle, it costs nothing."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -29,7 +32,7 @@ class Turns:
 
     @property
     def s(self) -> float:
-        """The latest, which rises at once and falls slowly; 0 when none is recent."""
+        """A running mean; 0 when no measurement is recent."""
         return self._took_s if self._clock() - self._measured_at < STALE_S else 0.0
 
     def measure(self) -> None:
@@ -45,23 +48,24 @@ class Turns:
 
     def took(self, seconds: float) -> None:
         """One more measurement."""
-        last = self.s
-        self._took_s = seconds if seconds > last else last + FALL * (seconds - last)
+        self._took_s = self.s + WEIGHT * (seconds - self.s)
         self._measured_at = self._clock()
 
 
 class Ranks:
-    """Where a value stands among those of the last requests."""
+    """Where a value stands among those of the last requests; equals are spread evenly, or all would be shed at once."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._recent: deque[float] = deque()
         self._ordered: list[float] = []
         self._size = size
+        self._spread = 0.0
 
     def rank(self, value: float) -> float:
-        """The share of the last requests that are worth less, equals counting half; then the value is remembered."""
+        """Between the shares of the last requests that are worth less, and at most as much; then it is remembered."""
         below, upto = bisect_left(self._ordered, value), bisect_right(self._ordered, value)
-        rank = (below + upto) / (2 * len(self._ordered)) if self._ordered else 1.0
+        self._spread = (self._spread + GOLDEN) % 1.0
+        rank = (below + (upto - below) * self._spread) / len(self._ordered) if self._ordered else 1.0
         if len(self._recent) == self._size:
             self._ordered.pop(bisect_left(self._ordered, self._recent.popleft()))
         self._recent.append(value)

@@ -24,6 +24,11 @@ class Limits:
     allow: Array
     nothing: bool
 
+    @property
+    def none(self) -> bool:
+        """Everything may be returned."""
+        return self is NONE
+
     def pick(self, release: Release, items: Array, scores: Array, k: int) -> tuple[Array, Array]:
         """The first ``k`` of a list that may be returned, in the list's order."""
         may = (items >= 0) & (items < release.model.num_items) & np.isfinite(scores)
@@ -36,6 +41,8 @@ class Limits:
 
 def limits_of(request: RecallRequest, release: Release) -> Limits:
     """Unknown items and categories can't be returned anyway: they are left out."""
+    if not request.exclude and not request.allow:
+        return NONE
     exclude = [release.item_numbers[i] for i in request.exclude if i in release.item_numbers]
     allow = [release.category_numbers[c] for c in request.allow if c in release.category_numbers]
     return Limits(_padded(exclude), _padded(allow), bool(request.allow) and not allow)
@@ -49,3 +56,6 @@ def _padded(numbers: Sequence[int]) -> Array:
     padded = np.full((1, length), -1, np.int64)
     padded[0, : len(numbers)] = numbers
     return padded
+
+
+NONE = Limits(_padded([]), _padded([]), nothing=False)

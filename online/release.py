@@ -34,7 +34,34 @@ from schemas.release import (
 )
 
 T = TypeVar("T")
+Row = tuple[Array, Array]
 WARM_RUNS = 5
+MAX_MADE = 4096
+"""Lists kept ready to be sent; some 10 KB each."""
+
+
+class Cohorts:
+    """The offline lists by bucket, as they may be returned: what every rung below falls back to, ready to be sent."""
+
+    def __init__(self, items: Array, scores: Array, num_items: int) -> None:
+        self._items, self._scores = items, scores
+        self._may = (items >= 0) & (items < num_items) & np.isfinite(scores)
+        self.filled = [bool(row.any()) for row in items >= 0]
+        self._made: dict[tuple[int, int], list[Item]] = {}
+
+    def row(self, bucket: int) -> Row:
+        """Item numbers and scores as they are stored."""
+        return self._items[bucket], self._scores[bucket]
+
+    def first(self, bucket: int, k: int, make: Callable[[Array, Array], list[Item]]) -> list[Item]:
+        """The first ``k``, made once: items don't change."""
+        made = self._made.get((bucket, k))
+        if made is None:
+            may = self._may[bucket]
+            made = make(self._items[bucket][may][:k].astype(np.int64), self._scores[bucket][may][:k])
+            if len(self._made) < MAX_MADE:
+                self._made[bucket, k] = made
+        return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +83,7 @@ class Release:
     category_numbers: dict[str, int]
     bucket_numbers: dict[str, int]
     usual_s: dict[str, float]
+    cohorts: Cohorts
 
     def items(self, numbers: Array, scores: Array) -> list[Item]:
         """The answer's items, in the order given."""
@@ -109,6 +137,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> 
         category_numbers=_numbers(catalogue.categories),
         bucket_numbers=_numbers(profiles.buckets),
         usual_s={},
+        cohorts=Cohorts(arrays["cohort_items"], arrays["cohort_scores"], model.num_items),
     )
     try:
         release.usual_s.update(_warm(release, manifest))

@@ -96,6 +96,7 @@ def build(
     recall = Recall(plan, store, releases)
     metrics = recall.metrics
     metrics.queue.set_function(lambda: recall.decoder.in_flight)
+    metrics.turn.set_function(lambda: recall.door.turns.s)
     metrics.cache_bytes.set_function(lambda: store.cache.num_bytes)
     metrics.circuit_open.set_function(lambda: store.breaker.open)
 

@@ -149,12 +149,10 @@ class Recall:
             deadline.split("decode", "queue", decoded.queue_s)
             if decoded.reason is not Reason.OK:
                 return Attempt(decoded.reason, [])
-            items, scores = decoded.items[: case.k], decoded.scores[: case.k]
+            items = case.release.items(decoded.items[: case.k], decoded.scores[: case.k])
         else:
-            items, scores = case.limits.pick(case.release, *case.listed(rung), case.k)
-        if not len(items):
-            return Attempt(Reason.NOTHING_ALLOWED, [])
-        return Attempt(Reason.OK, case.release.items(items, scores))
+            items = case.items(rung)
+        return Attempt(Reason.OK if items else Reason.NOTHING_ALLOWED, items)
 
     def _respond(
         self, case: Case, rung: Rung, items: list[Item], skipped: dict[Rung, Reason], deadline: Deadline
