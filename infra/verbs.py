@@ -53,6 +53,7 @@ VERBS: dict[str, Verb] = {
         "send recorded events through Kafka, at a rate",
         "replay events.jsonl --rate 500",
     ),
+    "forget": Verb("nearline", "nearline", "nearline", "forget a user in every tier, with a report", "forget USER"),
     "edge": Verb("edge", "edge", "edge", "make and try the bundle for devices", "edge --help"),
     "serve": Verb("online", "online", "online", "start the look-up service", "serve"),
     "ask": Verb(

@@ -1,7 +1,8 @@
-"""The near-line room's verbs: ``worker`` and ``replay``."""
+"""The near-line room's verbs: ``worker``, ``replay`` and ``forget``."""
 
 from __future__ import annotations
 
+from nearline.forget_verb import add_forget
 from nearline.replay_verb import add_replay
 from nearline.worker_verb import add_worker
 from schemas.cli import main, parser
@@ -10,4 +11,5 @@ if __name__ == "__main__":
     top, verbs = parser("nearline", "The near-line tier: users' windows become intent states in Redis.")
     add_worker(verbs)
     add_replay(verbs)
+    add_forget(verbs)
     main(top)

@@ -44,6 +44,7 @@ class Tally:
             registry=self.registry,
         )
         self.lag = Gauge("beforehand_worker_lag", "Records behind the end of the topic", registry=self.registry)
+        self.held = Gauge("beforehand_worker_held", "Users whose Redis node is out of reach", registry=self.registry)
         self.release = Gauge("beforehand_worker_release", "1 for the release in use", ["id"], registry=self.registry)
         self._freshness_ms: deque[float] = deque(maxlen=SAMPLES)
         self._begun, self._cpu = time.monotonic(), time.process_time()

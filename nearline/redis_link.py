@@ -83,25 +83,44 @@ class Script:
 
 def _by_node(client: Any, calls: Sequence[Call], answers: list[Any]) -> list[tuple[Any, list[int]]]:
     """Which calls go to which node; a call whose slot no node holds gets its error here."""
-    if not isinstance(client, redis.RedisCluster):
+    if not is_cluster(client):
         return [(client, list(range(len(calls))))]
     groups: dict[str, tuple[Any, list[int]]] = {}
-    cluster: Any = client
     for place, call in enumerate(calls):
         try:
-            node = cluster.get_node_from_key(call.keys[0])
-            groups.setdefault(node.name, (cluster.get_redis_connection(node), []))[1].append(place)
+            node = client.get_node_from_key(call.keys[0])
+            groups.setdefault(node.name, (client.get_redis_connection(node), []))[1].append(place)
         except ERRORS as error:
             answers[place] = error
     return list(groups.values())
 
 
+def publish(client: Any, channel: str, message: bytes) -> None:
+    """Tell the channel. A cluster passes it on to every node's subscribers, so any node that answers will do."""
+    if not is_cluster(client):
+        client.publish(channel, message)
+        return
+    last: Exception | None = None
+    for node in client.get_primaries():
+        try:
+            client.get_redis_connection(node).publish(channel, message)
+        except ERRORS as error:
+            last = error
+        else:
+            return
+    raise last or RedisClusterException("the cluster has no nodes")
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether it is a cluster's client."""
+    return isinstance(client, redis.RedisCluster)
+
+
 def refresh(client: Any) -> None:
     """Ask a cluster anew which node holds what: after a failure another may have taken over."""
-    if isinstance(client, redis.RedisCluster):
-        cluster: Any = client
+    if is_cluster(client):
         try:
-            cluster.nodes_manager.initialize()
+            client.nodes_manager.initialize()
         except ERRORS:  # too many nodes are down: the map in use stays
             return
 
@@ -118,9 +137,7 @@ def connect(url: str) -> Any:
     cluster: Any = redis.RedisCluster
     try:
         # A node that is down costs its own keys only.
-        return cluster.from_url(
-            url.replace(CLUSTER_SCHEME, "redis://", 1), require_full_coverage=False, **timeouts
-        )
+        return cluster.from_url(url.replace(CLUSTER_SCHEME, "redis://", 1), require_full_coverage=False, **timeouts)
     except ERRORS as error:
         raise failure(error) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from pathlib import Path
@@ -14,6 +14,7 @@ import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from nearline.history import Tail, is_forgotten
 from schemas.cli import bar, say
 from schemas.errors import DataError, StoreError
 from schemas.event import Event, decode_event
@@ -29,6 +30,7 @@ class Outcome:
 
     events: int = 0
     bad: int = 0
+    forgotten: int = 0  # left out: the user asked to forget it
     seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict[str, int])  # user → newest event time, ms
 
@@ -72,11 +74,14 @@ def publish(
     *,
     rate: float | None,
     before_send: Callable[[str, int], None] | None = None,
+    forgotten: Mapping[str, int] = {},
+    window: int | None = None,
 ) -> Outcome:
     """Send every event of the files to the topic ``events``, keyed by user, in order, at ``rate`` a second.
 
     ``rate`` None is as fast as the broker takes them. ``before_send`` is called with user and event time. A bad line
-    is reported by its number, counted and left out.
+    is reported by its number, counted and left out. ``forgotten`` (user → event time, ms) leaves out what users asked
+    to forget. With ``window`` only each user's newest so many events are sent, user by user (``nearline.history``).
 
     Raises:
         StoreError: the broker does not answer or does not take an event.
@@ -89,15 +94,15 @@ def publish(
         try:
             with bar() as progress:
                 task = progress.add_task("events", total=total)
-                for event, raw in _good(paths, outcome):
+                for user_id, at, raw in _to_send(_good(paths, outcome, forgotten), window):
                     _pace(begun, outcome.events, rate)
                     if before_send:
-                        before_send(event.user_id, event.at)
-                    producer.send(EVENTS_TOPIC, raw, event.user_id.encode()).add_errback(failed.append)
+                        before_send(user_id, at)
+                    producer.send(EVENTS_TOPIC, raw, user_id.encode()).add_errback(failed.append)
                     outcome.events += 1
-                    outcome.newest[event.user_id] = max(event.at, outcome.newest.get(event.user_id, 0))
+                    outcome.newest[user_id] = max(at, outcome.newest.get(user_id, 0))
                     if outcome.events % 64 == 0:
-                        progress.update(task, completed=outcome.events + outcome.bad)
+                        progress.update(task, completed=outcome.events + outcome.bad + outcome.forgotten)
                     if failed:
                         break
             producer.flush(timeout=FLUSH_S)
@@ -113,10 +118,24 @@ def publish(
     return outcome
 
 
-def _good(paths: Sequence[Path], outcome: Outcome) -> Iterator[tuple[Event, bytes]]:
+def _to_send(events: Iterator[tuple[Event, bytes]], window: int | None) -> Iterator[tuple[str, int, bytes]]:
+    if window is None:
+        yield from ((event.user_id, event.at, raw) for event, raw in events)
+    else:
+        tail = Tail(window)
+        for event, raw in events:
+            tail.add(event, raw)
+        yield from tail
+
+
+def _good(paths: Sequence[Path], outcome: Outcome, forgotten: Mapping[str, int]) -> Iterator[tuple[Event, bytes]]:
     for where, raw in lines(paths):
         try:
-            yield decode_event(raw, where), raw
+            event = decode_event(raw, where)
+            if is_forgotten(event, forgotten):
+                outcome.forgotten += 1
+            else:
+                yield event, raw
         except DataError as error:
             outcome.bad += 1
             if outcome.bad <= SHOWN_BAD:

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nearline.redis_link import ERRORS, Call, Script, connect, failure, refresh
+from nearline.redis_link import ERRORS, Call, Script, connect, failure, is_cluster, publish, refresh
 from schemas.errors import StoreError
 from schemas.keys import INVALIDATION_CHANNEL, candidates_key, state_key
 from schemas.plan import Plan
-from schemas.state import Candidates, IntentState, encode_candidates, encode_state
+from schemas.state import HEADER, STATE_MAGIC, Candidates, IntentState, encode_candidates, encode_state
 
 BATCH = 128
 FORGOTTEN_FOR_S = 90 * 86_400
@@ -93,19 +93,20 @@ class Forgotten(NamedTuple):
 
 
 class UnreachedError(StoreError):
-    """Part of the store could not be reached. ``users`` were not written; all others of the call were."""
+    """A part of a cluster could not be reached. ``users`` were not written; all others of the call were."""
 
-    def __init__(self, error: Exception, users: frozenset[str]) -> None:
+    def __init__(self, error: Exception, users: frozenset[str], written: Written) -> None:
         told = failure(error)
-        super().__init__(f"{told.problem} ({len(users)} users wait)", where=told.where, mend=told.mend)
+        super().__init__(told.problem, where=told.where, mend=told.mend)
         self.users = users
+        self.written = written
 
 
 class StateStore:
     """States and candidates of users in one Redis or a cluster. Not for use by several threads at once.
 
     Every method raises ``StoreError`` when Redis can't be reached or refuses; calling again with the same
-    arguments is safe. Where only some of the users could not be reached it is an ``UnreachedError``.
+    arguments is safe. From a cluster it is an ``UnreachedError`` where nodes, and with them users, are out of reach.
     """
 
     def __init__(self, client: Any, *, state_ttl_s: float, candidates_ttl_s: float) -> None:
@@ -129,8 +130,7 @@ class StateStore:
             self._put(state.user_id, state_key(state.user_id), encode_state(state, number), self._state_ttl_ms)
             for state, number in states
         ]
-        written = self._run(_PUT, calls, announce=True)
-        return Written(written, len(states) - written)
+        return self._run(_PUT, calls, announce=True)
 
     def write_candidates(self, lists: Sequence[tuple[Candidates, int]]) -> Written:
         """Write candidate lists, each with its sequence."""
@@ -138,16 +138,15 @@ class StateStore:
             self._put(one.user_id, candidates_key(one.user_id), encode_candidates(one, number), self._candidates_ttl_ms)
             for one, number in lists
         ]
-        written = self._run(_PUT, calls, announce=False)
-        return Written(written, len(lists) - written)
+        return self._run(_PUT, calls, announce=False)
 
-    def forget(self, users: Sequence[Forgotten], *, announce: bool = True) -> None:
+    def forget(self, users: Sequence[Forgotten]) -> None:
         """Delete what is kept of users, leave a marker for each, and announce it."""
         calls = [
             (one.user_id, Call(_forget_keys(one.user_id), (MARKER.pack(one.sequence, one.at), FORGOTTEN_FOR_S)))
             for one in users
         ]
-        self._run(_FORGET, calls, announce=announce)
+        self._run(_FORGET, calls, announce=True)
 
     def marker(self, user_id: str) -> Forgotten | None:
         """What keeps a forgotten user away."""
@@ -158,6 +157,11 @@ class StateStore:
         """How many values are kept of a user: state and candidates."""
         return self._ask(lambda: self._client.exists(state_key(user_id), candidates_key(user_id)))
 
+    def newest_time(self, user_id: str) -> int:
+        """The event time (ms) of the newest event that is kept of a user; 0 without one."""
+        raw: bytes = self._ask(lambda: self._client.getrange(state_key(user_id), 0, HEADER.size - 1))
+        return HEADER.unpack(raw)[1] if len(raw) == HEADER.size and raw.startswith(STATE_MAGIC) else 0
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -166,25 +170,27 @@ class StateStore:
     def _put(user_id: str, key: str, value: bytes, ttl_ms: int) -> tuple[str, Call]:
         return user_id, Call((key, forgotten_key(user_id)), (value, ttl_ms))
 
-    def _run(self, script: Script, calls: Sequence[tuple[str, Call]], *, announce: bool) -> int:
-        """Run it for each (user id, call); returns how many it changed. Users out of reach are told at the end."""
-        num_changed, unreached = 0, dict[str, Exception]()
+    def _run(self, script: Script, calls: Sequence[tuple[str, Call]], *, announce: bool) -> Written:
+        """Run it for each (user id, call). Users out of reach are told at the end, when all others are served."""
+        num_changed, num_failed = 0, 0
+        unreached: dict[str, Exception] = {}
         for start in range(0, len(calls), BATCH):
             batch = calls[start : start + BATCH]
             answers = script.run(self._client, [call for _, call in batch])
-            failed = {user: answer for (user, _), answer in zip(batch, answers, strict=True) if _is_error(answer)}
             changed = [user for (user, _), answer in zip(batch, answers, strict=True) if answer == 1]
+            failed = {user: one for (user, _), one in zip(batch, answers, strict=True) if isinstance(one, Exception)}
+            if failed and not is_cluster(self._client):
+                raise failure(next(iter(failed.values())))
             num_changed += len(changed)
+            num_failed += sum(user in failed for user, _ in batch)
+            unreached |= failed
             if announce:
                 self._announce(changed)
-            unreached |= failed
-            if len(failed) == len({user for user, _ in batch}):  # nothing answers: the rest would only wait too
-                unreached |= dict.fromkeys((user for user, _ in calls[start:]), next(iter(failed.values())))
-                break
+        written = Written(num_changed, len(calls) - num_changed - num_failed)
         if unreached:
             refresh(self._client)
-            raise UnreachedError(next(iter(unreached.values())), frozenset(unreached))
-        return num_changed
+            raise UnreachedError(next(iter(unreached.values())), frozenset(unreached), written)
+        return written
 
     def _ask(self, act: Callable[[], Any]) -> Any:
         try:
@@ -194,16 +200,12 @@ class StateStore:
 
     def _announce(self, user_ids: list[str]) -> None:
         if user_ids:
-            self._ask(lambda: self._client.publish(INVALIDATION_CHANNEL, msgspec.msgpack.encode(user_ids)))
+            self._ask(lambda: publish(self._client, INVALIDATION_CHANNEL, msgspec.msgpack.encode(user_ids)))
 
 
 def forgotten_key(user_id: str) -> str:
     """Where the marker of a forgotten user is: big-endian uint64, sequence of the tombstone and event time in ms."""
     return state_key(user_id).removesuffix("state") + "forgotten"
-
-
-def _is_error(answer: object) -> bool:
-    return isinstance(answer, ERRORS)
 
 
 def _forget_keys(user_id: str) -> tuple[str, str, str]:

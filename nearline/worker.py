@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event as Flag
 from typing import Protocol, TypeVar
 
 from nearline.broker import Source
 from nearline.candidates import MAX_BATCH, Allowance, ListMaker, Waiting
+from nearline.held import HeldWriter
 from nearline.metrics import Tally
 from nearline.release import Release
 from nearline.states import Made, Sorted, StateMaker, dead_letter, sort_out
-from nearline.store import Forgotten, StateStore, Written
+from nearline.store import Forgotten, StateStore, UnreachedError, Written
 from schemas.cli import say
 from schemas.errors import StoreError
-from schemas.state import IntentState
+from schemas.state import Candidates, IntentState
 from schemas.topics import WINDOWS_TOPIC
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Worker:
         stop: Flag,
     ) -> None:
         self._source = source
-        self._store = store
+        self._store, self._writer = store, HeldWriter(store)
         self._follower = follower
         self._allowance = Allowance(candidates_per_s)
         self._waiting = Waiting()
@@ -57,6 +58,10 @@ class Worker:
         self._stop = stop
         self._lag_at, self._cut_off = 0.0, False
         self._use(release)
+
+    def remember(self, forgotten: Sequence[Forgotten]) -> None:
+        """Mark the forgotten before anything is written: Redis may be new, and the topic may hold older windows."""
+        self._attempt(lambda: self._writer.write(forgotten, ()))
 
     def run(self, *, once: bool = False, until_idle_s: float | None = None) -> None:
         """Work until told to stop; or, with ``once``, to the end of the topic; or until so long without a record."""
@@ -70,7 +75,8 @@ class Worker:
                 last_record_at = time.monotonic()
             if size < BACKLOG:
                 self._make_lists()
-            if once and not size and self._attempt(self._source.lag) == 0:
+            self._retry_held()
+            if once and not size and not self._writer.num_held and self._attempt(self._source.lag) == 0:
                 return
             if until_idle_s is not None and time.monotonic() - last_record_at >= until_idle_s:
                 return
@@ -96,22 +102,32 @@ class Worker:
         written = self._attempt(lambda: self._write(batch, made))
         if written is not None:
             self._count(batch, made, written)
-            self._attempt(self._source.commit, tries=1)
+            self._commit()
             self._tally.add(records=len(records))
         return len(records)
+
+    def _commit(self) -> None:
+        self._tally.held.set(self._writer.num_held)
+        if not self._writer.num_held:
+            self._attempt(self._source.commit, tries=1)
+
+    def _retry_held(self) -> None:
+        if self._writer.num_held and (written := self._attempt(self._writer.retry)) is not None:
+            self._tally.add(states=written.written, stale=written.stale)
+            self._commit()
 
     def _write(self, batch: Sorted, made: Made) -> Written:
         """Everything a batch leaves behind. Doing it twice changes nothing, but that a dead letter comes twice."""
         self._source.send_letters(batch.letters)
-        # A tombstone goes first: the windows kept beside it are newer than it.
-        self._store.forget([Forgotten(user_id, offset) for user_id, offset in batch.forgotten.items()])
-        return self._store.write_states(_numbered(made))
+        forgotten = [Forgotten(user_id, offset) for user_id, offset in batch.forgotten.items()]
+        return self._writer.write(forgotten, _numbered(made))
 
     def _count(self, batch: Sorted, made: Made, written: Written) -> None:
         now_ms = time.time() * 1000
         for state, reading in made.states:
             if state.arrived_at and not reading.record.reread:
                 self._tally.visible(now_ms - state.arrived_at)
+        self._waiting.drop(batch.forgotten)
         self._waiting.add(_numbered(made))
         self._tally.add(
             states=written.written,
@@ -126,8 +142,15 @@ class Worker:
         if chosen:
             lists = self._lists.make([state for state, _ in chosen])
             numbered = [(one, number) for one, (_, number) in zip(lists, chosen, strict=True)]
-            written = self._attempt(lambda: self._store.write_candidates(numbered))
+            written = self._attempt(lambda: self._write_lists(numbered))
             self._tally.add(candidates=written.written if written else 0)
+
+    def _write_lists(self, lists: Sequence[tuple[Candidates, int]]) -> Written:
+        """A list whose node is out of reach is left out: the user's next state makes a new one."""
+        try:
+            return self._store.write_candidates(lists)
+        except UnreachedError as error:
+            return error.written
 
     def _watch_lag(self) -> None:
         """Measure the lag now and then. A poll of a broker that is gone is just empty: here it shows."""

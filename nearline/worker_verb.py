@@ -10,8 +10,9 @@ from typing import Any
 
 from nearline.broker import KafkaSource
 from nearline.following import ReleaseFollower
+from nearline.forgotten import read_forgotten
 from nearline.metrics import Tally
-from nearline.store import StateStore
+from nearline.store import Forgotten, StateStore
 from nearline.topics import ensure_topics
 from nearline.worker import Worker
 from schemas.cli import Result, say, verb
@@ -49,6 +50,7 @@ def _run(args: argparse.Namespace) -> Result:
     follower = ReleaseFollower(Registry(), args.release)
     release = follower.first()
     ensure_topics(kafka)
+    forgotten = [Forgotten(user_id, at=at) for user_id, at in read_forgotten(kafka).items()]
     store, source = StateStore.connect(redis_url, plan), KafkaSource(kafka)
     say(f"encoding with release {release.id}; Ctrl-C stops")
     try:
@@ -61,6 +63,7 @@ def _run(args: argparse.Namespace) -> Result:
             tally=tally,
             stop=stop,
         )
+        worker.remember(forgotten)
         worker.run(once=args.once, until_idle_s=args.until_idle)
     finally:
         with suppress(StoreError):  # a broker that is gone has nothing to be told

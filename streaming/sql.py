@@ -3,7 +3,7 @@
     events, forgotten (raw bytes) ── READ_EVENT ──┬── reason IS NULL ── GROUP BY user ── LAST_EVENTS ── windows
                                                   └── reason IS NOT NULL ───────────────────────────── dead-letters
 
-LAST_EVENTS makes the record itself. A window without events is NULL, and so a tombstone in the topic: a forgotten user's.
+LAST_EVENTS makes the record itself. A window without events, a forgotten user's, is NULL: a tombstone in the topic.
 
 Every record is parsed once. After a failure the job goes on from its last checkpoint, so some windows come out a second
 time, from their older states up to the newest, and some dead letters too: they name their partition and offset.
@@ -156,7 +156,7 @@ def inserts(settings: JobSettings) -> list[str]:
         FROM read_events
         WHERE e.`reason` IS NULL
         GROUP BY e.`user_id`""",
-        f"""
+        """
         INSERT INTO dead_letters
         SELECT e.`reason`, `topic`, `partition`, `offset`, e.`payload`, e.`arrived_at`
         FROM read_events

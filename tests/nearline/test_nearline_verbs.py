@@ -22,7 +22,7 @@ def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("verb", ["worker", "replay"])
+@pytest.mark.parametrize("verb", ["worker", "replay", "forget"])
 def test_help_ends_with_an_example(verb: str) -> None:
     done = run(verb, "--help")
     assert done.returncode == 0
@@ -41,6 +41,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     done = run("replay", str(tmp_path / "none.jsonl"), "--json")
     assert done.returncode == 3
     assert "none.jsonl" in json.loads(done.stdout)["where"]
+
+
+def test_nothing_to_do_is_an_error_with_its_mend() -> None:
+    assert json.loads(run("replay", "--json").stdout)["where"] == "FILE"
+    nobody = json.loads(run("forget", "--json", BEFOREHAND_KAFKA="127.0.0.1:9").stdout)
+    assert (nobody["where"], "--list" in nobody["mend"]) == ("USER", True)
+    bad = run("forget", "a\nb", "--json", BEFOREHAND_KAFKA="127.0.0.1:9")
+    assert bad.returncode == 3
 
 
 @pytest.mark.parametrize("words", [["--rate", "0"], ["--rate", "fast"], ["--measure", "-1"]])

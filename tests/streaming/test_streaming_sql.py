@@ -41,7 +41,10 @@ def test_columns_are_the_fields_of_the_contracts() -> None:
 
 def test_the_plan_reaches_the_statements() -> None:
     made = settings("nearline.max_future=90s", "nearline.max_bad_share=0.000125", "model.window=7")
-    assert "READ_EVENT(`value`, `arrived_at`, `topic` = 'forgotten', 90000, CAST(0.000125 AS DOUBLE))" in sql.views(made)[0]
+    assert (
+        "READ_EVENT(`value`, `arrived_at`, `topic` = 'forgotten', 90000, CAST(0.000125 AS DOUBLE))"
+        in sql.views(made)[0]
+    )
     assert "LAST_EVENTS(e.`event_id`, e.`item_id`, e.`kind`, e.`at`, e.`arrived_at`, 7)" in sql.inserts(made)[0]
 
 
