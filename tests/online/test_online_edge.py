@@ -231,12 +231,12 @@ def test_the_shop_has_one_folder(serve, name):
 
 
 def test_a_link_out_of_the_folder_is_not_followed(serve, folder, bundle, tmp_path):
-    target = folder / bundle / "codes" / "7.bin"
+    target = folder / bundle / "codes" / "999999.bin"
     target.symlink_to(tmp_path / "state" / "registry.db")
-    assert serve().get(f"/v1/edge/{bundle}/codes/7.bin").status_code == 404
+    assert serve().get(f"/v1/edge/{bundle}/codes/999999.bin").status_code == 404
     target.unlink()
     target.mkdir()
-    assert read_file(folder, f"{bundle}/codes/7.bin") is None
+    assert read_file(folder, f"{bundle}/codes/999999.bin") is None
 
 
 def test_a_file_too_large_is_not_read(folder, bundle, monkeypatch):
