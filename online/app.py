@@ -59,6 +59,7 @@ class App:
         *,
         api_key: str | None = None,
         files: EdgeRoutes | None = None,
+        events: Handler | None = None,
         open_: Callable[[], Awaitable[None]] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -78,6 +79,8 @@ class App:
             ("GET", b"/metrics"): self._metrics,
             ("GET", b"/openapi.json"): self._contract,
         }
+        if events is not None:
+            self._routes["POST", b"/v1/events"] = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

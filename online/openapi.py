@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from online.events import EventsAnswer
 from online.items import MAX_IDS, Items
 from online.releases import ReleaseReport
 from schemas.api import Explanation, RecallRequest, RecallResponse
+from schemas.event import Event
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -30,9 +32,9 @@ ERRORS = {
 
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = (RecallRequest, RecallResponse, Explanation, ReleaseReport, ErrorBody, Items)
+    kinds = (RecallRequest, RecallResponse, Explanation, ReleaseReport, ErrorBody, Items, Event, EventsAnswer)
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    request, response, explanation, releases, error, items = schemas
+    request, response, explanation, releases, error, items, event, taken = schemas
     errors = {status: {"description": why, "content": _content(error)} for status, why in ERRORS.items()}
     user = {
         "name": "id",
@@ -52,6 +54,7 @@ def document() -> dict[str, Any]:
             "/v1/recall:batch": {
                 "post": _act("Up to 256 users; each has its own budget.", _list(response), errors, body=_list(request))
             },
+            "/v1/events": {"post": _taken(event, taken, errors)},
             "/v1/users/{id}/explain": {
                 "get": _act("What every rung would answer.", explanation, errors, parameters=[user, size])
             },
@@ -62,6 +65,14 @@ def document() -> dict[str, Any]:
         },
         "components": {"schemas": components},
     }
+
+
+def _taken(event: dict[str, Any], result: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+    act = _act("What users did, JSON only; impressions name rung and release in their context.", result, errors)
+    act["requestBody"] = {"required": True, "content": {"application/json": {"schema": _list(event)}}}
+    act["responses"]["202"] = act["responses"].pop("200")
+    act["responses"]["503"] = {"description": "Some were not kept: send them again.", "content": _content(result)}
+    return act
 
 
 def _list(item: dict[str, Any]) -> dict[str, Any]:

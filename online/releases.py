@@ -32,6 +32,11 @@ class Loaded:
     current: Release | None = None
     previous: Release | None = None
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of the releases that are loaded."""
+        return frozenset(r.id for r in (self.current, self.previous) if r is not None)
+
     def of(self, release_id: str) -> Release | None:
         """The release of a state, if it is loaded."""
         return next((r for r in (self.current, self.previous) if r is not None and r.id == release_id), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ipaddress
 import json
 import logging
@@ -16,6 +17,8 @@ import uvicorn
 
 from online.app import App
 from online.edge_routes import ORIGINS, EdgeRoutes, read_origins
+from online.events import EventsRoute
+from online.kafka_producer import kafka_outbox
 from online.releases import Releases
 from online.service import Recall
 from online.store import Store
@@ -24,7 +27,7 @@ from schemas.errors import BeforehandError, StoreError
 from schemas.locations import address, state_dir
 from schemas.plan import Plan, load_plan
 
-API_KEY = "BEFOREHAND_API_KEY"
+API_KEY, KAFKA = "BEFOREHAND_API_KEY", "BEFOREHAND_KAFKA"
 KEEP_ALIVE_S = 75
 SWITCH_S = 0.0005
 GRACE_S = 5
@@ -100,9 +103,14 @@ def build(
     metrics.cache_bytes.set_function(lambda: store.cache.num_bytes)
     metrics.circuit_open.set_function(lambda: store.breaker.open)
 
+    outbox = kafka_outbox(os.environ.get(KAFKA))
+    events = EventsRoute(outbox, lambda: releases.loaded.ids, metrics.registry)
+
     async def start() -> None:
         await store.start()
         releases.start()
+        if outbox is not None:
+            outbox.start()
         if announcement is not None:
             announcement.make()
 
@@ -112,9 +120,11 @@ def build(
         releases.stop()
         await store.close()
         recall.decoder.close()
+        if outbox is not None:
+            await asyncio.to_thread(outbox.close)
 
     files = EdgeRoutes(state_dir() / "edge", *web, metrics.registry)
-    return App(recall, float(online.budget), api_key=api_key, files=files, open_=start, close=stop)
+    return App(recall, float(online.budget), api_key=api_key, files=files, events=events, open_=start, close=stop)
 
 
 class Announcement:

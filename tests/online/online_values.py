@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,11 @@ def put(client: redis.Redis, value: IntentState | Candidates, key_of: str | None
         client.set(state_key(user_id), encode_state(value, 1))
     else:
         client.set(candidates_key(user_id), encode_candidates(value, 1))
+
+
+def until_true(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait for what another thread does."""
+    ends = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.005)
