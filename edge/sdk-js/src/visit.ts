@@ -44,7 +44,7 @@ export class Visit {
 
   /** Another bundle: the codes of all events are looked up anew. */
   rebase(bundle: Bundle): void {
-    const all = [...this.known, ...this.waiting].sort((a, b) => a.order - b.order);
+    const all = [...this.known, ...this.waiting];
     this.clear();
     for (const event of all) this.sort(event, bundle);
   }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { IDBFactory } from "fake-indexeddb";
 import { indexedDbStore } from "../dist/store.js";
-import { FAULTS, makeEdge, memoryStore, overlay, PATIENT, PROMPT, REASONS, replay, serve } from "./support.mjs";
+import { difference, FAULTS, makeEdge, memoryStore, overlay, PATIENT, PROMPT, REASONS, replay, serve } from "./support.mjs";
 
 const CASE = PROMPT.cases.find((one) => one.name === "one");
 let server;
@@ -53,6 +53,16 @@ test("a new bundle fetches only the files that changed", async () => {
   server.asked.length = 0;
   assert.equal(await edge.refresh(), "ok");
   assert.deepEqual(server.asked, ["current.json", "00000000000000b1/manifest.json"]);
+});
+
+test("both forms of the graph give the same, and only the one that was chosen is fetched", async () => {
+  for (const [format, other] of [["onnx", "ort"], ["ort", "onnx"]]) {
+    server.asked.length = 0;
+    const made = await replay(open({ format }), CASE);
+    assert.ok(difference(made.rows, CASE.prompt) <= PROMPT.tolerance);
+    assert.ok(server.asked.includes(`${PROMPT.bundle}/model.${format}`));
+    assert.ok(!server.asked.includes(`${PROMPT.bundle}/model.${other}`));
+  }
 });
 
 test("a tail shard is fetched when an item of it is met, once", async () => {

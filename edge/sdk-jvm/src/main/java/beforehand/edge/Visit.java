@@ -1,7 +1,6 @@
 package beforehand.edge;
 
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.TreeSet;
 
@@ -44,7 +43,6 @@ final class Visit {
         bundle = next;
         List<KnownEvent> all = new ArrayList<>(known);
         all.addAll(waiting);
-        all.sort(Comparator.comparingLong(each -> each.order));
         clear();
         TreeSet<Integer> missing = new TreeSet<>();
         all.forEach(each -> missing.add(sort(each)));
