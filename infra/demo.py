@@ -71,7 +71,8 @@ def main(args: list[str]) -> int:
             stop_everything(demo.layout, demo.stack)
     result = summarise(demo.replies, demo.steps, round(time.monotonic() - begun, 1))
     if options.shop:
-        open_shop(layout, demo.stack, demo.replies["build"]["release"], demo.data / "targets.jsonl")
+        release, targets = demo.replies["build"]["release"], demo.data / "targets.jsonl"
+        result["shop"] = open_shop(layout, demo.stack, release, targets)
     _report(demo, result)
     return 0
 
@@ -183,6 +184,8 @@ def _report(demo: Demo, result: dict[str, Any]) -> None:
     _say(as_text(result))
     _say(f"\nthe page with plots: {folder / 'demo.html'}")
     _say(f"look on: ./beforehand explain {result['example']['user_id']}")
+    if "shop" in result:
+        _say(f"the shop: {result['shop']} (./beforehand down stops it)")
     if demo.options.json:
         print(json.dumps(result))
 

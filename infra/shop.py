@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,7 @@ def open_shop(layout: Layout, stack: Stack, release: str, targets: Path) -> str:
     processes.stop(layout.run / "online")  # it runs without the page
     serve = processes.start("online", command(["serve", "--shop", site]), layout.run / "online")
     processes.wait_until([serve], lambda: answers(stack), timeout_s=START_S)
-    address = f"{stack.environment()['BEFOREHAND_ONLINE']}/shop/"
-    print(f"\nthe shop: {address}\nstop it: ./beforehand down", file=sys.stderr, flush=True)
-    return address
+    return f"{stack.environment()['BEFOREHAND_ONLINE']}/shop/"
 
 
 def build_site(layout: Layout, config: dict[str, Any]) -> Path:
