@@ -61,6 +61,8 @@ def document() -> dict[str, Any]:
             "/v1/items": {
                 "get": _act("Titles and categories; unknown ids are left out.", items, errors, parameters=[ids])
             },
+            "/v1/edge/current.json": {"get": _file("Which bundle is rolled out to whom; short-lived.", [])},
+            "/v1/edge/{bundle}/{file}": {"get": _file("A file of a bundle; it never changes.", ["bundle", "file"])},
             "/v1/releases": {"get": _act("What is loaded, and what is not and why.", releases, {})},
         },
         "components": {"schemas": components},
@@ -93,6 +95,16 @@ def _act(
     if body is not None:
         act["requestBody"] = {"required": True, "content": _content(body)}
     return act | ({"parameters": parameters} if parameters else {})
+
+
+def _file(summary: str, parts: list[str]) -> dict[str, Any]:
+    path = [{"name": part, "in": "path", "required": True, "schema": {"type": "string"}} for part in parts]
+    statuses = {"200": "The file, with its ETag.", "304": "The client has it.", "404": "There is no such file."}
+    return {
+        "summary": f"{summary} No key is asked for.",
+        "parameters": path,
+        "responses": {status: {"description": why} for status, why in statuses.items()},
+    }
 
 
 def _content(schema: dict[str, Any]) -> dict[str, Any]:

@@ -154,3 +154,10 @@ def test_titles_are_bounded_and_faults_named(recall, releases):
         assert response.json()["where"] == "ids"
     releases.loaded = Loaded()
     assert titles(recall, "ids=x").json() == {"release": "", "items": {}}
+
+
+def test_the_contract_names_them(recall):
+    document = send(recall, "GET", "/openapi.json").json()
+    assert {"/v1/items", "/v1/edge/current.json", "/v1/edge/{bundle}/{file}"} <= set(document["paths"])
+    assert document["paths"]["/v1/items"]["get"]["parameters"][0]["schema"]["maxItems"] == MAX_IDS
+    assert {"Items", "ItemCard"} <= set(document["components"]["schemas"])
