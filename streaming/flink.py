@@ -128,20 +128,38 @@ class Flink:
         body: dict[str, Any] = {"drain": False} if stop else {"cancel-job": False}
         if target:
             body["targetDirectory" if stop else "target-directory"] = target
-        trigger = self.ask(f"/jobs/{job_id}/{'stop' if stop else 'savepoints'}", body)["request-id"]
-        path = f"/jobs/{job_id}/savepoints/{trigger}"
+        path = f"/jobs/{job_id}/{'stop' if stop else 'savepoints'}"
+        return self._operation(path, body, f"/jobs/{job_id}/savepoints", "savepoint", timeout_s)["location"]
+
+    def make_checkpoint(self, job_id: str, timeout_s: float) -> None:
+        """Make a checkpoint now. Raises ``StoreError`` when it fails."""
+        path = f"/jobs/{job_id}/checkpoints"
+        self._operation(path, {"checkpointType": "CONFIGURED"}, path, "checkpoint", timeout_s)
+
+    def _operation(self, path: str, body: dict[str, Any], told_at: str, what: str, timeout_s: float) -> dict[str, Any]:
+        told_at = f"{told_at}/{self.ask(path, body)['request-id']}"
         answer: dict[str, Any] = {}
 
         def done() -> bool:
-            answer.update(self.ask(path))
+            answer.update(self.ask(told_at))
             return answer["status"]["id"] == "COMPLETED"
 
-        _until(done, timeout_s, "the savepoint")
+        _until(done, timeout_s, f"the {what}")
         failure = answer["operation"].get("failure-cause")
         if failure:
             said = root_cause(failure["stack-trace"])
-            raise StoreError(f"the savepoint failed: {said}", where=f"{self.url}{path}", mend="The job was left as is.")
-        return answer["operation"]["location"]
+            raise StoreError(f"the {what} failed: {said}", where=f"{self.url}{told_at}", mend="The job was left as is.")
+        return answer["operation"]
+
+    def num_restarts(self, job_id: str) -> int:
+        """How often the job was restarted since it was submitted."""
+        told = {one["id"]: one.get("value") for one in self.ask(f"/jobs/{job_id}/metrics?get=numRestarts")}
+        return int(float(told.get("numRestarts") or 0))
+
+    def restored_from(self, job_id: str) -> str | None:
+        """The savepoint or checkpoint that the job's state came from."""
+        restored = self.ask(f"/jobs/{job_id}/checkpoints")["latest"].get("restored")
+        return restored["external_path"] if restored else None
 
     def metrics(self, job_id: str, vertex_id: str, names: set[str]) -> dict[str, dict[str, float]]:
         """Of the vertex's operators' metrics those called ``names``, each with min, max, avg and sum over subtasks."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +15,14 @@ import msgspec
 from schemas.errors import StoreError
 from schemas.locations import state_dir
 from streaming.flink import Flink
-from streaming.sql import JOB_NAME
+from streaming.sql import JOB_NAME, JobSettings
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What a job is made of: enough to start it again."""
+
+    settings: JobSettings
+    jars: list[str]  # copies of this state folder's own, which no build replaces
 
 
 class Deployment(msgspec.Struct, frozen=True):
@@ -22,6 +31,8 @@ class Deployment(msgspec.Struct, frozen=True):
     job_id: str
     started_from: str | None = None  # holds while the job has made no checkpoint of its own
     stopped_at: str | None = None  # the savepoint or checkpoint that a stop left
+    made: Made | None = None
+    previous: Made | None = None  # what an upgrade replaced
 
 
 def remember(deployment: Deployment) -> None:
@@ -49,6 +60,21 @@ def recall() -> Deployment | None:
         return msgspec.json.decode(_path().read_bytes(), type=Deployment)
     except FileNotFoundError:
         return None
+
+
+def keep_jars(jars: Sequence[Path]) -> list[Path]:
+    """Copies under their content's hash, for a return to this job when the build has replaced the jars."""
+    kept: list[Path] = []
+    for jar in jars:
+        digest = hashlib.sha256(jar.read_bytes()).hexdigest()[:16]
+        copy = _path().parent / "jars" / digest / jar.name
+        if not copy.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            partial = copy.with_suffix(".partial")
+            shutil.copyfile(jar, partial)
+            partial.replace(copy)
+        kept.append(copy)
+    return kept
 
 
 def start_of(job_id: str) -> str | None:

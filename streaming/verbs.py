@@ -1,8 +1,9 @@
-"""``stream deploy | status | savepoint | stop | sql``."""
+"""``stream deploy | upgrade | rollback | status | savepoint | stop | sql``."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from schemas.errors import BeforehandError
 from schemas.locations import address
 from schemas.plan import Plan, load_plan
 from streaming import resume, sql
+from streaming import upgrade as replacing
 from streaming.flink import Flink, Job
 from streaming.report import lines, report
 
@@ -36,6 +38,19 @@ def add_verbs(verbs: Any) -> None:
     state.add_argument("--from", dest="named", metavar="PATH", help="start from this savepoint or checkpoint")
     state.add_argument("--fresh", action="store_true", help="start without the state that the last job left")
 
+    about = "replace the job and keep its state; the old one goes on when the new one is not well"
+    sub = verb(subs, "upgrade", upgrade, about, "stream upgrade --set nearline.refresh=250ms")
+    _cluster(sub)
+    _plan(sub)
+    sub.add_argument("--kafka", metavar="HOST:PORT", help="the broker; by default $BEFOREHAND_KAFKA")
+    sub.add_argument("--parallelism", type=_count, metavar="N", help="by default the cluster's")
+    _replacing(sub)
+
+    about = "go back to the job before the last upgrade, with the state of now"
+    sub = verb(subs, "rollback", rollback, about, "stream rollback")
+    _cluster(sub)
+    _replacing(sub)
+
     _cluster(verb(subs, "status", status, "the job's state, lag, dead letters and checkpoints", "stream status --json"))
 
     sub = verb(subs, "savepoint", savepoint, "make a savepoint; the job goes on", "stream savepoint")
@@ -49,6 +64,12 @@ def add_verbs(verbs: Any) -> None:
 
     sub = verb(subs, "sql", show_sql, "print the job as SQL, as the plan makes it", "stream sql")
     _plan(sub)
+
+
+def _replacing(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--to", metavar="DIR", help="where the savepoint goes; by default the cluster's folder")
+    sub.add_argument("--users", type=_count, default=20, metavar="N", help="compare windows of N users (%(default)s)")
+    sub.add_argument("--within", type=float, default=WAIT_S, metavar="S", help="well after S seconds (%(default)g)")
 
 
 def _cluster(sub: argparse.ArgumentParser) -> None:
@@ -83,19 +104,59 @@ def _deploy(args: argparse.Namespace) -> Result:
         return {"job_id": running.job_id, "state": running.state, "changed": False}
     from streaming import windows  # noqa: PLC0415 - the other verbs need no PyFlink, which takes a second to import
 
-    jars = windows.find_jars()
+    jars = resume.keep_jars(windows.find_jars())
     path = resume.choose(flink, named=args.named, fresh=args.fresh)
     with step("topics") as made:
         topics = windows.make_topics(windows.start_java(jars), kafka)
         made(f"made {', '.join(topics)}" if topics else "all there")
     with step("submit") as made:
         job_id = windows.submit(settings, flink.url, jars, path)
-        resume.remember(resume.Deployment(job_id, started_from=path))
+        made_of = resume.Made(settings, [str(jar) for jar in jars])
+        resume.remember(resume.Deployment(job_id, started_from=path, made=made_of))
         made(f"job {job_id} from {path}" if path else f"job {job_id} from the beginning of the topic")
     with step("start") as made:
         state = flink.wait_running(job_id, WAIT_S)
         made(state)
     return {"job_id": job_id, "state": state, "changed": True, "resumed_from": path, "topics_made": topics}
+
+
+def upgrade(args: argparse.Namespace) -> Result:
+    """The running job is replaced by one of the plan, the options and the jars of now."""
+    settings = sql.JobSettings.of(_load(args), args.kafka or address("kafka"), args.parallelism)
+    from streaming import windows  # noqa: PLC0415 - see _deploy
+
+    jars = [str(jar) for jar in resume.keep_jars(windows.find_jars())]
+    return _replace(args, lambda _: resume.Made(settings, jars))
+
+
+def rollback(args: argparse.Namespace) -> Result:
+    """Going back twice is going forward again."""
+    return _replace(args, _previous)
+
+
+def _previous(deployed: resume.Deployment) -> resume.Made:
+    if deployed.previous is None:
+        raise BeforehandError(
+            "no upgrade to go back from", where="stream/deployment.json", mend="Run `stream upgrade`."
+        )
+    return deployed.previous
+
+
+def _replace(args: argparse.Namespace, new: Callable[[resume.Deployment], resume.Made]) -> Result:
+    flink = Flink(args.flink or address("flink"))
+    with resume.one_at_a_time():
+        job = _needed(flink)
+        deployed, old = replacing.made_of(job)
+        target = new(deployed)
+        from streaming import probe, windows  # noqa: PLC0415 - see _deploy
+
+        jvm = windows.start_java([Path(jar) for jar in old.jars])
+        windows_of_users = probe.Probe(jvm, old.settings.kafka)
+        try:
+            replacement = replacing.Replacement(flink, windows_of_users, num_users=args.users, within_s=args.within)
+            return replacement.run(job, old, target, args.to)
+        finally:
+            windows_of_users.close()
 
 
 def status(args: argparse.Namespace) -> Result:
@@ -134,7 +195,9 @@ def stop(args: argparse.Namespace) -> Result:
         else:
             flink.cancel(job.job_id, WAIT_S)
             path = flink.checkpoint(job.job_id) or resume.start_of(job.job_id)
-        resume.remember(resume.Deployment(job.job_id, stopped_at=path))
+        last = resume.recall()
+        known = last if last and last.job_id == job.job_id else resume.Deployment(job.job_id)
+        resume.remember(msgspec.structs.replace(known, started_from=None, stopped_at=path))
         made(f"state in {path}" if path else "there was no checkpoint yet: nothing is kept")
     return {"job_id": job.job_id, "changed": True, "state_path": path}
 

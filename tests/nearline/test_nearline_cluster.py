@@ -20,10 +20,13 @@ from nearline.metrics import Tally
 from nearline.redis_link import connect
 from nearline.release import Release
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
+from nearline.visibility import watching
 from nearline.worker import Worker
 from schemas.errors import StoreError
 from schemas.keys import INVALIDATION_CHANNEL, candidates_key, state_key
 from schemas.state import Candidates, decode_state
+
+pytestmark = pytest.mark.slow
 
 SLOTS = 16_384
 USERS = [f"u{n}" for n in range(300)]
@@ -57,8 +60,9 @@ class Cluster:
         return subprocess.Popen([*command, "--cluster-enabled", "yes", *more], stdout=subprocess.DEVNULL)
 
     def knows_all(self, port: int) -> bool:
-        slots = redis.Redis(port=port).execute_command("CLUSTER", "SLOTS")
-        return len(slots) == 3
+        node = redis.Redis(port=port)
+        up = b"cluster_state:ok" in bytes(node.execute_command("CLUSTER", "INFO"))
+        return up and len(node.execute_command("CLUSTER", "SLOTS")) == 3
 
     def stop(self, n: int) -> None:
         self.processes[n].kill()
@@ -135,6 +139,15 @@ def test_every_node_gets_its_users(cluster: Cluster, store: StateStore) -> None:
     assert store.num_kept("u1") == 0
     assert (store.newest_time("u2"), store.marker("u1")) == (AT, Forgotten("u1", 5, AT))
     assert store.write_states([(state("u1"), 9)]) == Written(0, 1)
+
+
+def test_a_reader_from_outside_sees_every_node(cluster: Cluster, store: StateStore) -> None:
+    with watching(cluster.url, set(USERS)) as watch:
+        for user in USERS:
+            watch.sent(user, AT)
+        store.write_states([(state(user), 1) for user in USERS])
+        wait_for(lambda: watch.unseen == 0)
+        assert watch.read(USERS) == dict.fromkeys(USERS, AT)
 
 
 def test_a_moved_slot_is_followed(cluster: Cluster, store: StateStore) -> None:

@@ -148,6 +148,23 @@ def test_a_failed_savepoint_is_an_error(cluster: Cluster) -> None:
         cluster.flink.savepoint("j", 20, stop=False)
 
 
+def test_a_checkpoint_now_and_what_it_was_restored_from(cluster: Cluster) -> None:
+    done = {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": 3}}
+    cluster.answers |= {
+        "/jobs/j/checkpoints": InTurn([{"request-id": "r"}, {"latest": {"restored": {"external_path": "s"}}}]),
+        "/jobs/j/checkpoints/r": done,
+        "/jobs/j/metrics?get=numRestarts": InTurn([[{"id": "numRestarts", "value": "2"}], []]),
+    }
+    cluster.flink.make_checkpoint("j", 20)
+    assert cluster.asked[0] == ("POST", "/jobs/j/checkpoints", {"checkpointType": "CONFIGURED"})
+    assert cluster.flink.restored_from("j") == "s"
+    assert (cluster.flink.num_restarts("j"), cluster.flink.num_restarts("j")) == (2, 0)
+    cluster.answers["/jobs/j/checkpoints"] = {"request-id": "r"}
+    cluster.answers["/jobs/j/checkpoints/r"] = {**done, "operation": {"failure-cause": {"stack-trace": TRACE}}}
+    with pytest.raises(StoreError, match=r"checkpoint failed.*43 % are dead letters"):
+        cluster.flink.make_checkpoint("j", 20)
+
+
 def test_the_newest_of_checkpoint_and_savepoint(cluster: Cluster) -> None:
     completed, saved = {"id": 7, "external_path": "c7"}, {"id": 9, "external_path": "s9"}
     latest = [

@@ -24,7 +24,7 @@ def stream(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env={**own, **environ}, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["deploy", "status", "savepoint", "stop", "sql"])
+@pytest.mark.parametrize("name", ["deploy", "upgrade", "rollback", "status", "savepoint", "stop", "sql"])
 def test_every_verb_shows_an_example(name: str) -> None:
     done = stream(name, "--help")
     assert done.returncode == 0
