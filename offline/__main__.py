@@ -7,11 +7,14 @@ A verb's module is imported when the verb runs: torch and Beam take seconds.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from schemas import cli
 from schemas.locations import ROOT
 
+# Threads that wait give their core back: a build shares its machine. Must be set before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 GENERIC = """
 A shop's own files are CSV or Parquet. Catalogue: item_id, title[, text, category, brand].
 Events: user_id, item_id, kind (impression, click, cart, purchase), at (milliseconds since 1970, or a date and time

@@ -19,7 +19,7 @@ from offline.metrics import quality
 from offline.recall import Candidates, Recaller
 
 PATH = (0.0, 0.1, 0.4)
-NEAR = (0.8, 1.0, 1.4, 2.0, 3.0)
+NEAR = (0.8, 1.2, 2.0, 4.0, 8.0)
 FLOORS = (0.005, 0.02, 0.08)
 REPORT = "report.json"
 

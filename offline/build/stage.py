@@ -31,7 +31,7 @@ from schemas.locations import state_dir
 from schemas.plan import Plan
 from schemas.release import file_entry
 
-VERSION = 4
+VERSION = 5
 """Raise it when a stage's code gives other results for the same inputs."""
 RECORD = "stage.json"
 Result = dict[str, Any]

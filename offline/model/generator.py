@@ -12,6 +12,9 @@ from offline.model.decoder import Decoder
 from offline.model.intent_encoder import IntentEncoder
 from offline.model.prompt_encoder import PromptEncoder
 
+FREE = 0.05
+"""Spread of the items' free part at the beginning: enough to tell an item from its like."""
+
 
 class Generator(nn.Module):
     """All that is trained. ``vectors`` [N, v] and ``codes`` [N, L] come from the semantic index and stay fixed.
@@ -40,9 +43,19 @@ class Generator(nn.Module):
         self.near_weight = nn.Parameter(torch.ones(()))
         self.intent_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.state_rows, arch.width) * 0.02)
         self.prompt_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.prompt_rows, arch.width) * 0.02)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin as a neighbour method: the query is the window's mean beside its last item, and what goes in for an
+        item is what comes out for it. Learning from there takes a fraction of the steps."""
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(self.free.weight, std=FREE)
+        self.vector_out.load_state_dict(self.vector_in.state_dict())
+        nn.init.eye_(self.decoder.item_query.weight)
+        nn.init.zeros_(self.decoder.item_query.bias)
+        self.intent_encoder.begin_as_mean()
 
     @property
     def beam(self) -> Beam:

@@ -14,6 +14,9 @@ from schemas.names import Kind
 MASKED = -1e9
 """Added to a score that must not count. Finite, so that a row with nothing left gives numbers, not NaN."""
 
+CALM = 0.1
+"""Scale of the weights that should do little at the beginning."""
+
 
 class Block(nn.Module):
     """Pre-norm attention and feed-forward, with one learnt bias per head and distance."""
@@ -57,6 +60,22 @@ class IntentEncoder(nn.Module):
         self.norm_out = nn.LayerNorm(arch.width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(arch.width, arch.heads, arch.window, dropout) for _ in range(arch.layers))
+
+    def begin_as_mean(self) -> None:
+        """Weights with which every row is its own item and the mean of the window up to it."""
+        nn.init.zeros_(self.gap.weight)
+        nn.init.zeros_(self.gap.bias)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            width = block.out.weight.shape[0]
+            with torch.no_grad():
+                block.query_key_value.weight[: 2 * width] *= CALM
+                block.query_key_value.bias.zero_()
+            nn.init.eye_(block.query_key_value.weight[2 * width :])
+            nn.init.eye_(block.out.weight)
+            nn.init.zeros_(block.out.bias)
+            with torch.no_grad():
+                block.down.weight *= CALM
 
     def forward(self, item: Tensor, kind: Tensor, gap: Tensor, item_in: Tensor) -> Tensor:
         """Rows [B, T, d], oldest first; rows of padding are zero."""
