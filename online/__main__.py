@@ -1,4 +1,4 @@
-"""``python -m online serve | ask | explain``."""
+"""``python -m online serve | ask | explain | bench``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def main() -> None:
     _add_serve(verbs)
     _add_explain(verbs)
     _add_ask(verbs)
+    _add_bench(verbs)
     cli.main(top)
 
 
@@ -49,6 +50,16 @@ def _add_ask(verbs: object) -> None:
     ask.add_argument("--whole", action="store_true", help="also time requests done all live, nothing beforehand")
 
 
+def _add_bench(verbs: object) -> None:
+    bench = cli.verb(verbs, "bench", _bench, "measure cost, latency and overload of the service", "bench --seconds 10")
+    bench.add_argument("what", nargs="?", choices=("online",), default="online", help="the look-up service")
+    bench.add_argument("--release", type=Path, metavar="FOLDER", help="whose decoder runs; default: the newest one")
+    bench.add_argument("--items", type=int, default=1_000_000, metavar="N", help="items of the made-up catalogue")
+    bench.add_argument("--users", type=int, default=20_000, metavar="N", help="users with a state")
+    bench.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each of the four phases")
+    bench.add_argument("--redis", metavar="URL", help="filled with users named bench-N; default: one of its own")
+
+
 # Each verb imports what it needs when it runs: --help and `explain` load no model runtime.
 def _serve(args: argparse.Namespace) -> cli.Result:
     return import_module("online.server").serve(args)
@@ -60,6 +71,10 @@ def _explain(args: argparse.Namespace) -> cli.Result:
 
 def _ask(args: argparse.Namespace) -> cli.Result:
     return import_module("online.ask").ask(args)
+
+
+def _bench(args: argparse.Namespace) -> cli.Result:
+    return import_module("online.bench.verb").bench(args)
 
 
 if __name__ == "__main__":

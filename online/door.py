@@ -11,8 +11,8 @@ from online.deadline import Clock
 
 TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
-WEIGHT = 0.5
-"""Of the newest turn: one stall is not overload, three in a row are."""
+KEPT = 5
+"""Turns whose median counts: one stall of the machine is not overload, three in five are."""
 STALE_S = 0.1
 """A turn that was measured this long ago says nothing about now."""
 REMEMBERED = 512
@@ -27,13 +27,14 @@ class Turns:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._under_way = False
-        self._took_s = 0.0
+        self._took_s = deque([0.0] * KEPT, KEPT)
+        self._median_s = 0.0
         self._measured_at = float("-inf")
 
     @property
     def s(self) -> float:
-        """A running mean; 0 when no measurement is recent."""
-        return self._took_s if self._clock() - self._measured_at < STALE_S else 0.0
+        """The median of the last few; 0 when no measurement is recent."""
+        return self._median_s if self._clock() - self._measured_at < STALE_S else 0.0
 
     def measure(self) -> None:
         """Time the turn that starts here, unless that is being done."""
@@ -48,8 +49,12 @@ class Turns:
 
     def took(self, seconds: float) -> None:
         """One more measurement."""
-        self._took_s = self.s + WEIGHT * (seconds - self.s)
-        self._measured_at = self._clock()
+        now = self._clock()
+        if now - self._measured_at >= STALE_S:
+            self._took_s.extend([0.0] * KEPT)
+        self._took_s.append(seconds)
+        self._median_s = sorted(self._took_s)[KEPT // 2]
+        self._measured_at = now
 
 
 class Ranks:

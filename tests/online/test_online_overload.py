@@ -17,6 +17,7 @@ from test_online_service import Shelf
 from online.breaker import SPAN_S
 from online.deadline import Deadline
 from online.decoder import Decoder, together
+from online.door import KEPT, Door
 from online.line import MAX_WAITING
 from online.releases import Loaded
 from online.service import Recall
@@ -167,8 +168,9 @@ def test_shed_at_the_door_the_answer_comes_from_memory(plan, releases, release):
     releases.loaded = Loaded(release)
     shelf = Shelf(make_state(release))
     recall = Recall(plan, shelf, releases, now_ms=lambda: NOW_MS)
-    recall.door.turns.took(1e6)
-    recall.door.turns._measured_at = float("inf")
+    recall.door = Door(lambda: 0.0)
+    for _ in range(KEPT):
+        recall.door.turns.took(1e6)
     response = asyncio.run(recall.answer(RecallRequest(user_id="u1", k=5), long()))
     recall.decoder.close()
     assert response.rung is Rung.COHORT

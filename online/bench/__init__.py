@@ -1,0 +1,1 @@
+"""``bench``: what the look-up service costs and keeps, measured from outside."""
