@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
+
 from schemas.cli import Result, say, step
 from schemas.errors import BeforehandError, StoreError
 from schemas.window import Window
@@ -61,8 +63,8 @@ class Replacement:
         self._num_users = num_users
         self._within_s = within_s
 
-    def run(self, job: Job, old: Made, new: Made, to: str | None) -> Result:
-        """Replace ``job``, which is made of ``old``.
+    def run(self, deployed: Deployment, old: Made, new: Made, to: str | None) -> Result:
+        """Replace the job ``deployed``, which is made of ``old``.
 
         Raises:
             BeforehandError: the new job is not well; whether the old one runs again is in the message.
@@ -72,8 +74,9 @@ class Replacement:
             told(f"windows of {len(before)} users")
         stopped_at = time.monotonic()
         with step("stop") as told:
-            path = self._flink.savepoint(job.job_id, WAIT_S, stop=True, target=to)
-            resume.remember(Deployment(job.job_id, stopped_at=path, made=old))
+            path = self._flink.savepoint(deployed.job_id, WAIT_S, stop=True, target=to)
+            stopped = msgspec.structs.replace(deployed, started_from=None, stopped_at=path)
+            resume.remember(stopped)
             told(f"state in {path}")
         try:
             job_id = self._start(new, path, previous=old)
@@ -82,12 +85,12 @@ class Replacement:
                 self._verify(job_id, new, path, before)
                 told("it runs, from that savepoint, and the windows are what they were")
         except BeforehandError as error:
-            raise self._go_back(old, path, error) from None
+            raise self._go_back(stopped, old, path, error) from None
         return {
             "job_id": job_id,
             "state": "RUNNING",
             "changed": True,
-            "replaced": job.job_id,
+            "replaced": deployed.job_id,
             "savepoint": path,
             "users_checked": len(before),
             "down_s": round(down_s, 3),
@@ -110,17 +113,17 @@ class Replacement:
         if restarts := self._flink.num_restarts(job_id):
             raise StoreError(f"the new job restarted {restarts} times: {self._flink.cause(job_id, 'RUNNING')}")
 
-    def _go_back(self, old: Made, path: str, error: BeforehandError) -> BeforehandError:
+    def _go_back(self, stopped: Deployment, old: Made, path: str, error: BeforehandError) -> BeforehandError:
         say(f"the new job is not well: {error.problem}")
         failed = resume.recall()
         with suppress(StoreError):  # it may never have been submitted, or be over already
             if failed and failed.started_from == path:
                 self._flink.cancel(failed.job_id, WAIT_S)
         try:
-            job_id = self._start(old, path)
+            job_id = self._start(old, path, stopped.previous)
         except BeforehandError as worse:
             if failed and resume.recall() == failed:  # it was not even submitted
-                resume.remember(Deployment(failed.job_id, stopped_at=path, made=old))
+                resume.remember(msgspec.structs.replace(stopped, job_id=failed.job_id))
             return StoreError(
                 f"the new job is not well ({error.problem}), and the old one does not start: {worse.problem}",
                 where=path,

@@ -154,7 +154,7 @@ def _replace(args: argparse.Namespace, new: Callable[[resume.Deployment], resume
         windows_of_users = probe.Probe(jvm, old.settings.kafka)
         try:
             replacement = replacing.Replacement(flink, windows_of_users, num_users=args.users, within_s=args.within)
-            return replacement.run(job, old, target, args.to)
+            return replacement.run(deployed, old, target, args.to)
         finally:
             windows_of_users.close()
 

@@ -19,7 +19,7 @@ from streaming.resume import Deployment, Made, keep_jars
 from streaming.sql import JobSettings
 
 SETTINGS = JobSettings.of(load_plan(), "broker:9092")
-OLD, NEW = Made(SETTINGS, ["old.jar"]), Made(SETTINGS, ["new.jar"])
+OLDER, OLD, NEW = (Made(SETTINGS, [f"{name}.jar"]) for name in ("older", "old", "new"))
 JOB = Job("first", "w", "RUNNING", 0)
 
 
@@ -89,7 +89,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def replace(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any] | None:
     monkeypatch.setattr(upgrade, "submit_apart", world.submit)
     replacement = upgrade.Replacement(cast(Flink, world), world, num_users=1, within_s=1)
-    return replacement.run(JOB, OLD, NEW, None)
+    return replacement.run(Deployment("first", made=OLD, previous=OLDER), OLD, NEW, None)
 
 
 def test_a_good_job_takes_over_and_the_old_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_bad_job_gives_way_to_the_old_one(breaks: str, monkeypatch: pytest.Mon
         replace(world, monkeypatch)
     (running,) = world.running
     assert world.jobs[running] == OLD
-    assert resume.recall() == Deployment(running, started_from="savepoint", made=OLD)
+    assert resume.recall() == Deployment(running, started_from="savepoint", made=OLD, previous=OLDER)
 
 
 @pytest.mark.parametrize("breaks", ["sample", "savepoint"])
@@ -127,7 +127,7 @@ def test_when_nothing_starts_the_next_deploy_finds_the_savepoint(breaks: str, mo
     last = resume.recall()
     assert last is not None
     assert "savepoint" in (last.stopped_at, last.started_from)
-    assert last.made == OLD
+    assert (last.made, last.previous) == (OLD, OLDER)
 
 
 def test_a_job_from_elsewhere_is_refused() -> None:
