@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from infra import environments, processes
+from infra import processes
 from infra.errors import LauncherError
 from infra.explore import answers
 from infra.paths import Layout
@@ -35,7 +35,7 @@ def open_shop(layout: Layout, stack: Stack, release: str, targets: Path) -> str:
     Raises:
         LauncherError: Node is missing, or a step failed.
     """
-    bundle = run_verb("edge", "bundle", "--release", release, *_graph(layout))
+    bundle = run_verb("edge", "bundle", "--release", release)
     run_verb("edge", "rollout", "--bundle", bundle["id"])
     site = build_site(layout, {"keys": [bundle["public_key"]], "users": first_users(targets)})
     processes.stop(layout.run / "online")  # it runs without the page
@@ -68,13 +68,6 @@ def first_users(targets: Path) -> list[str]:
     with targets.open() as lines:
         named = (json.loads(line)["user_id"] for line in lines if line.strip())
         return list(islice(dict.fromkeys(islice(named, NUM_USERS * 100)), NUM_USERS))
-
-
-def _graph(layout: Layout) -> list[str]:
-    """The smaller exports need the `onnx` package; the release's own graph needs nothing."""
-    python = environments.ensure(layout, "edge")
-    has_onnx = subprocess.run([str(python), "-c", "import onnx"], capture_output=True, check=False).returncode == 0
-    return [] if has_onnx else ["--graph", "fp32"]
 
 
 def _tool(name: str) -> str:
