@@ -31,7 +31,8 @@ from schemas.plan import load_plan
 from schemas.release import MANIFEST, Manifest, load_public_key
 from schemas.state import encode_state
 
-CAPACITY_CONNECTIONS, CONNECTIONS = 6, 96
+CAPACITY_CONNECTIONS, CONNECTIONS = 8, 96
+PATIENT_MS, WARM_S = 2000.0, 2.0
 KEPT_S = 3600
 FIXTURE = ROOT / "tests" / "fixtures" / "release"
 
@@ -80,7 +81,10 @@ def fill(redis_url: str, manifest: Manifest, count: int) -> list[str]:
 
 
 def _size(source: Path, wanted: int) -> int:
-    model = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest).content.model
+    try:
+        model = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest).content.model
+    except (OSError, msgspec.DecodeError) as error:
+        raise ReleaseError(f"not a release: {error}", where="--release", value=str(source)) from None
     most = model.codes**model.levels // 2
     if wanted > most:
         mend = f"Name a trained release with --release, or at most --items {most}."
@@ -127,8 +131,9 @@ def _phases(address: Address, args: argparse.Namespace) -> dict[str, Any]:
         "budget_ms": float(online.budget) * 1000,
         "slack_ms": float(online.slack) * 1000,
     }
-    generate(job_of(address, rate=0, connections=2, **(common | {"seconds": 2})))  # caches, curve, memory
-    full = generate(job_of(address, rate=0, connections=CAPACITY_CONNECTIONS, **common))
+    patient = common | {"rate": 0, "connections": CAPACITY_CONNECTIONS, "budget_ms": PATIENT_MS}  # nothing is shed
+    generate(job_of(address, **(patient | {"seconds": WARM_S})))  # caches, curve, memory
+    full = generate(job_of(address, **patient))
     capacity = full.generated / full.seconds
     if not capacity:
         raise ReleaseError("nothing is generated, so nothing can be measured", where="bench", value=full.skipped)
