@@ -29,7 +29,7 @@ from infra.stack import ALL, Stack
 from infra.verb_runner import command, run_verb
 
 TIERS = ("offline", "streaming", "nearline", "edge", "online")
-SMALL_SETTINGS = ("model.epochs=4",)
+SMALL_SETTINGS = ("model.epochs=3",)
 REPLAY_S = {True: 15, False: 45}
 """Seconds over which the held-back events are replayed: small demo, full demo."""
 

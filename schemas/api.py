@@ -31,7 +31,7 @@ class RecallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``value`` is what the request is worth (any unit, the higher the better): it decides who gets capacity.
     ``exclude`` are item ids never to return; ``allow`` are categories, and empty allows all.
-    ``context`` may name the profile bucket (``{"bucket": "45-54|50-74K"}``) of a user without a state.
+    ``context`` may name the profile bucket (``{"bucket": "45-54|35-74K"}``) of a user without a state.
     """
 
     user_id: Id

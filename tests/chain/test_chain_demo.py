@@ -61,7 +61,7 @@ def test_the_small_demo_on_grocery_purchases(tmp_path: Path):
     assert [rung["rung"] for rung in explanation["rungs"]] == ["generate", "nearline", "cohort", "popular"]
     assert explanation["assets"]["intent_state"]["state"] in ("FRESH", "STALE")
     again = subprocess.run(
-        [ROOT / "beforehand", "build", "--data", "journey-small", "--set", "model.epochs=4", "--json"],
+        [ROOT / "beforehand", "build", "--data", "journey-small", "--set", "model.epochs=3", "--json"],
         env={**os.environ, "BEFOREHAND_STATE": str(tmp_path)},
         stdout=subprocess.PIPE,
         check=True,
