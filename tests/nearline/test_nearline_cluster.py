@@ -41,6 +41,10 @@ class Cluster:
         self.ports = [free_port() for _ in range(3)]
         self.bus_ports = [free_port() for _ in range(3)]  # by default 10,000 above, which may not exist
         self.processes = [self.start(n) for n in range(3)]
+        self.url = f"redis+cluster://127.0.0.1:{self.ports[0]}"
+
+    def form(self) -> None:
+        """Share out the slots, and wait until every node knows all."""
         for n, port in enumerate(self.ports):
             node = redis.Redis(port=port)
             wait_for(lambda node=node: answers(node))
@@ -50,7 +54,6 @@ class Cluster:
             for other in range(n):
                 node.execute_command("CLUSTER", "MEET", "127.0.0.1", self.ports[other], self.bus_ports[other])
         wait_for(lambda: all(self.knows_all(port) for port in self.ports))
-        self.url = f"redis+cluster://127.0.0.1:{self.ports[0]}"
 
     def start(self, n: int) -> subprocess.Popen[bytes]:
         folder = self.folder / str(n)
@@ -96,6 +99,7 @@ def answers(node: redis.Redis) -> bool:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     try:
+        made.form()
         yield made
     finally:
         for process in made.processes:
