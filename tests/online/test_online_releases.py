@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from online.releases import RETRY_S, UNUSED_FOR_S, Releases
@@ -132,3 +134,13 @@ def test_the_real_registry_and_loader(tmp_path, monkeypatch, release, other, oth
     loaded = releases.loaded
     assert loaded.current and loaded.previous
     assert (loaded.current.id, loaded.previous.id) == (other.id, release.id)
+
+
+def test_the_garbage_collector_does_not_walk_what_is_loaded(world, release):
+    gc.unfreeze()
+    world.point(release.id)
+    try:
+        assert gc.get_freeze_count() > 0
+        assert not any(found is release.item_numbers for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
