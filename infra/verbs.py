@@ -67,6 +67,7 @@ VERBS: dict[str, Verb] = {
     "down": Verb(None, "infra.stack_verbs:down", "operate", "stop them; their data stays", "down"),
     "status": Verb(None, "infra.stack_verbs:status", "operate", "what runs, where, since when", "status --json"),
     "env": Verb(None, "infra.env_verb:main", "develop", "set up environments ahead of need", "env --all"),
+    "bench": Verb(None, "infra.bench:main", "develop", "the measurements that the docs quote", "bench online --json"),
     "check": Verb(None, "infra.checks:check", "develop", "lint, format, types and import rules", "check"),
     "test": Verb(None, "infra.checks:test", "develop", "check, then every room's tests", "test --fast"),
     "doctor": Verb(None, "infra.doctor:main", "develop", "what this machine has and lacks", "doctor"),

@@ -1,0 +1,29 @@
+"""`./beforehand bench SUBJECT`: the measurements that the documentation quotes, each in its room's environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from infra import environments
+from infra.paths import Layout
+from infra.settings import verb_environment
+
+SUBJECTS = {"online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items")}
+"""Subject -> its tier (which is also its room) and what it measures."""
+
+
+def main(args: list[str]) -> int:
+    """Hand over to the room's own `bench`; exit code 2 for a subject that there isn't."""
+    if not args or args[0] not in SUBJECTS:
+        asked_for_help = bool(args) and args[0] in ("-h", "--help")
+        print("usage: ./beforehand bench SUBJECT [OPTIONS]\n", file=sys.stderr)
+        for name, (_, about) in SUBJECTS.items():
+            print(f"  {name:<8} {about}   ./beforehand bench {name} --json", file=sys.stderr)
+        return 0 if asked_for_help else 2
+    layout = Layout.current()
+    tier = SUBJECTS[args[0]][0]
+    python = environments.ensure(layout, tier)
+    command = [str(python), "-P", "-m", tier, "bench", *args]
+    sys.stdout.flush()
+    os.execve(command[0], command, verb_environment(layout, tier))  # noqa: S606 - the room takes this process over
