@@ -56,7 +56,7 @@ def test_the_small_demo_on_grocery_purchases(tmp_path: Path):
         check=True,
         text=True,
     )
-    explanation = json.loads(explained.stdout.splitlines()[-1])
+    explanation = json.loads(explained.stdout.splitlines()[-1])["explanation"]
     assert explanation["release"] == result["release"]
     assert [rung["rung"] for rung in explanation["rungs"]] == ["generate", "nearline", "cohort", "popular"]
     assert explanation["assets"]["intent_state"]["state"] in ("FRESH", "STALE")
