@@ -47,7 +47,7 @@ class Demo:
     @property
     def name(self) -> str:
         """The data set's name: one folder of data and one of work each."""
-        base = self.options.data or ("files" if self.options.catalogue else "journey")
+        base = "files" if self.options.catalogue else self.options.data[0]
         return base if not self.options.small else f"{base}-small"
 
     @property
@@ -91,8 +91,8 @@ def _setup(demo: Demo) -> None:
 def _data(demo: Demo) -> None:
     options = demo.options
     words: list[str | Path] = ["data", "--name", demo.name, *(["--small"] if options.small else [])]
-    if options.data == "online-retail":
-        words += ["--source", "online-retail", "--file", options.file]
+    if options.data[0] == "online-retail":
+        words += ["--source", *options.data[:1], "--file", *options.data[1:]]
     for flag in ("catalogue", "events", "profiles"):
         if getattr(options, flag):
             words += [f"--{flag}", getattr(options, flag)]
@@ -200,13 +200,18 @@ def _parse(args: list[str]) -> argparse.Namespace:
         description="Run the whole chain: data, offline build, near-line stream, edge prompts, requests, report. "
         "It stops this checkout's local services first and clears their data.",
         epilog="examples:\n  ./beforehand demo --small\n  ./beforehand demo --small --shop\n"
-        "  ./beforehand demo --data online-retail --file invoices.parquet\n"
+        "  ./beforehand demo --data online-retail invoices.parquet\n"
         "  ./beforehand demo --catalogue items.csv --events events.parquet",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--small", action="store_true", help="a sample: under 3 minutes on 2 cores, once set up")
-    parser.add_argument("--data", choices=("journey", "online-retail"), help="the data set (default: journey)")
-    parser.add_argument("--file", type=Path, help="with --data online-retail: the invoices (Parquet or CSV)")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["journey"],
+        metavar=("NAME", "FILE"),
+        help="journey (the default), or online-retail and its invoices (Parquet or CSV)",
+    )
     parser.add_argument("--catalogue", type=Path, help="your own items (`./beforehand data --help` has the columns)")
     parser.add_argument("--events", type=Path, help="your own events, with --catalogue")
     parser.add_argument("--profiles", type=Path, help="your own user profiles, with --catalogue")
@@ -215,9 +220,10 @@ def _parse(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--shop", action="store_true", help="then open a shop in the browser; implies --keep")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last, on stdout")
     options = parser.parse_args(args)
-    if (options.data == "online-retail") != bool(options.file) or bool(options.catalogue) != bool(options.events):
+    if [options.data[0], len(options.data)] not in (["journey", 1], ["online-retail", 2]):
         raise LauncherError(
-            "these flags go together: --data online-retail with --file, --catalogue with --events",
-            "./beforehand demo --help",
+            f"--data {' '.join(options.data)} is no data set", "--data journey, or --data online-retail INVOICES"
         )
+    if bool(options.catalogue) != bool(options.events):
+        raise LauncherError("--catalogue and --events go together", "./beforehand demo --help")
     return options

@@ -75,6 +75,6 @@ def test_the_small_demo_on_a_real_log_with_real_times(tmp_path: Path):
         if os.environ.get("BEFOREHAND_REQUIRE_SHARED") == "1":
             pytest.fail(f"{INVOICES} is missing, and BEFOREHAND_REQUIRE_SHARED=1")
         pytest.skip(f"no {INVOICES}: this test needs the Online Retail log")
-    result = demo(tmp_path, "--data", "online-retail", "--file", str(INVOICES))
+    result = demo(tmp_path, "--data", "online-retail", str(INVOICES))
     holds(result, tmp_path)
     assert result["data"]["rejected"]
