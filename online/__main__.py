@@ -51,7 +51,9 @@ def _add_ask(verbs: object) -> None:
 
 
 def _add_bench(verbs: object) -> None:
-    bench = cli.verb(verbs, "bench", _bench, "measure cost, latency and overload of the service", "bench online --seconds 10")
+    bench = cli.verb(
+        verbs, "bench", _bench, "measure cost, latency and overload of the service", "bench online --seconds 10"
+    )
     bench.add_argument("what", nargs="?", choices=("online",), default="online", help="the look-up service")
     bench.add_argument("--release", type=Path, metavar="FOLDER", help="whose decoder runs; default: the newest one")
     bench.add_argument("--items", type=int, default=1_000_000, metavar="N", help="items of the made-up catalogue")
