@@ -17,9 +17,13 @@ from schemas.locations import ROOT
 
 TEST = ROOT / "edge" / "shop" / "test" / "changes.test.mjs"
 SDK = ROOT / "edge" / "sdk-js"
-has_packages = pytest.mark.skipif(
-    not shutil.which("node") or not (SDK / "node_modules" / "esbuild").exists(), reason="no Node, or no npm ci yet"
-)
+
+
+@pytest.fixture
+def packages() -> None:
+    """Asked when the test runs, not when it is collected: the SDK's own tests install the packages."""
+    if not shutil.which("node") or not (SDK / "node_modules" / "esbuild").exists():
+        pytest.skip("no Node, or no npm ci yet (the slow tests do it)")
 
 
 def test_the_first_users_each_once(tmp_path: Path) -> None:
@@ -67,7 +71,7 @@ def test_a_step_that_fails_or_hangs_says_what_it_said(tmp_path: Path) -> None:
         shop._run(["sleep", "5"], tmp_path, 0.1)
 
 
-@has_packages
+@pytest.mark.usefixtures("packages")
 def test_the_folder_holds_the_page_and_nothing_inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shop, "install_packages", lambda folder: None)
     (tmp_path / "shop").mkdir()
@@ -82,13 +86,13 @@ def test_the_folder_holds_the_page_and_nothing_inline(tmp_path: Path, monkeypatc
     assert page.count("<script") == page.count('<script type="module" src="main.js">')
 
 
-@has_packages
+@pytest.mark.usefixtures("packages")
 def test_differences_of_lists_against_counting_them() -> None:
     done = subprocess.run(["node", "--test", str(TEST)], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-@has_packages
+@pytest.mark.usefixtures("packages")
 @pytest.mark.slow
 def test_the_types_agree_with_the_sdk() -> None:
     command = [str(SDK / "node_modules" / ".bin" / "tsc"), "-p", str(ROOT / "edge" / "shop")]
