@@ -20,6 +20,8 @@ from infra.paths import Layout
 from infra.room_tests import ROOM_TIERS, RoomResult, rooms_with_tests, run_room_tests
 from infra.stamps import say
 
+FAST_ROOMS = 2
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -124,8 +126,9 @@ def test(args: list[str]) -> int:
         started = time.monotonic()
         fine = run_checks(layout)
         results.append(RoomResult("check", int(fine), int(not fine), 0, time.monotonic() - started))
-    for room in rooms:
-        results.append(run_room_tests(layout, room, pytest_args, fast=options.fast))
+    # The slow tests start real services: one room at a time.
+    with ThreadPoolExecutor(FAST_ROOMS if options.fast else 1) as pool:
+        results += pool.map(lambda room: run_room_tests(layout, room, pytest_args, fast=options.fast), rooms)
     if not options.fast:
         coverage_summary(layout)
     return _verdict(results)

@@ -53,7 +53,8 @@ def results_folder(layout: Layout) -> Path:
 
 
 def run_room_tests(layout: Layout, room: str, pytest_args: Sequence[str], *, fast: bool) -> RoomResult:
-    """pytest's own output is shown as it comes; the counts are read from its JUnit file."""
+    """pytest's own output is shown as it comes (``fast``: at its end, since two rooms run at a time); the counts are
+    read from its JUnit file."""
     with locked(layout.made / "locks" / f"test-{room}", f"running tests/{room}"):
         return _run_locked(layout, room, pytest_args, fast=fast)
 
@@ -63,7 +64,8 @@ def _run_locked(layout: Layout, room: str, pytest_args: Sequence[str], *, fast: 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     started = time.monotonic()
-    print(f"\n== tests/{room} ==", flush=True)
+    if not fast:
+        print(f"\n== tests/{room} ==", flush=True)
     code = _run_pytest(layout, room, folder, pytest_args, fast=fast)
     passed, failed, skipped = _read_counts(folder / "junit.xml")
     if code not in (0, NO_TESTS) and not failed:
@@ -90,14 +92,19 @@ def _run_pytest(layout: Layout, room: str, folder: Path, pytest_args: Sequence[s
     if not any(arg.startswith("tests/") for arg in own):
         own = [f"tests/{room}", *own]
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [*command, *own],
             cwd=layout.root,
             env=environ,
             check=False,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if fast else None,
+            stderr=subprocess.STDOUT if fast else None,
             timeout=TIMEOUT_S,
-        ).returncode
+        )
+        if fast:
+            print(f"\n== tests/{room} ==\n{done.stdout.decode(errors='replace')}", flush=True)
+        return done.returncode
     except subprocess.TimeoutExpired:
         print(f"tests/{room} took longer than {TIMEOUT_S} s and was stopped", file=sys.stderr)
         return 124
