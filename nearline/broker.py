@@ -7,17 +7,16 @@ when workers come, go or are killed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
-from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
+from nearline.guarded import guarded
 from nearline.states import Record
-from schemas.errors import StoreError
 from schemas.topics import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter
 
@@ -83,13 +82,13 @@ class KafkaSource:
         self._next: dict[Any, int] = {}  # partition → offset to commit
         self._reread_until: dict[Any, int] = {}
         self._producer: Any = None
-        self._consumer: Any = _guarded(lambda: _consumer(bootstrap, group))
+        self._consumer: Any = guarded(lambda: _consumer(bootstrap, group))
         self._consumer.subscribe([WINDOWS_TOPIC], listener=self._assignments)
 
     def poll(self, timeout_s: float) -> list[Record]:
-        polled: dict[Any, list[Any]] = _guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
+        polled: dict[Any, list[Any]] = guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
         if self._assignments.new:
-            for partition in _guarded(self._start_again):
+            for partition in guarded(self._start_again):
                 polled.pop(partition, None)
         records: list[Record] = []
         for partition, messages in polled.items():
@@ -110,11 +109,11 @@ class KafkaSource:
         }
         self._next.clear()
         if offsets:
-            _guarded(lambda: self._consumer.commit(offsets, timeout_ms=REQUEST_TIMEOUT_MS))
+            guarded(lambda: self._consumer.commit(offsets, timeout_ms=REQUEST_TIMEOUT_MS))
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         if letters:
-            _guarded(lambda: self._send(letters))
+            guarded(lambda: self._send(letters))
 
     def use_release(self, release_id: str) -> None:
         self._release = release_id
@@ -124,12 +123,12 @@ class KafkaSource:
         mine = list(self._consumer.assignment())
         if not mine or self._assignments.new:
             return None
-        return _guarded(lambda: self._behind(mine))
+        return guarded(lambda: self._behind(mine))
 
     def close(self) -> None:
-        _guarded(lambda: self._consumer.close(autocommit=False, timeout_ms=5_000))
+        guarded(lambda: self._consumer.close(autocommit=False, timeout_ms=5_000))
         if self._producer is not None:
-            _guarded(lambda: self._producer.close(timeout=5))
+            guarded(lambda: self._producer.close(timeout=5))
 
     def _behind(self, partitions: Sequence[Any]) -> int:
         ends = self._consumer.end_offsets(partitions, timeout_ms=LAG_TIMEOUT_MS)
@@ -169,12 +168,3 @@ def _consumer(bootstrap: str, group: str) -> Any:
         reconnect_backoff_max_ms=2_000,
         metrics_enabled=False,
     )
-
-
-def _guarded(act: Callable[[], T]) -> T:
-    try:
-        return act()
-    except KafkaError as error:
-        raise StoreError(
-            f"Kafka failed: {error}", where="BEFOREHAND_KAFKA", mend="See `./beforehand status`."
-        ) from None

@@ -7,18 +7,18 @@ events, workers read it when they start, and history is filtered by it before it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
+from nearline.guarded import guarded
 from schemas.cli import say
-from schemas.errors import DataError, StoreError
+from schemas.errors import DataError
 from schemas.event import Forget, decode_forget, encode_forget
 from schemas.topics import FORGOTTEN_TOPIC, WINDOWS_TOPIC
 from schemas.window import decode_window
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 def ask_to_forget(bootstrap: str, request: Forget) -> None:
     """Put a request into the topic; it is there for good when this returns. Raises ``StoreError``."""
-    producer: Any = _guarded(lambda: KafkaProducer(bootstrap_servers=bootstrap, acks="all"))
+    producer: Any = guarded(lambda: KafkaProducer(bootstrap_servers=bootstrap, acks="all"))
     try:
-        sent = _guarded(lambda: producer.send(FORGOTTEN_TOPIC, encode_forget(request), request.user_id.encode()))
-        _guarded(lambda: sent.get(timeout=SEND_TIMEOUT_S))
+        sent = guarded(lambda: producer.send(FORGOTTEN_TOPIC, encode_forget(request), request.user_id.encode()))
+        guarded(lambda: sent.get(timeout=SEND_TIMEOUT_S))
     finally:
         producer.close(timeout=5)
 
@@ -41,9 +41,9 @@ def read_forgotten(bootstrap: str) -> dict[str, int]:
     """Every forgotten user, with the newest event time (ms) up to which nothing may be kept. Raises ``StoreError``."""
     found: dict[str, int] = {}
     with _reader(bootstrap, FORGOTTEN_TOPIC) as consumer:
-        ends: Mapping[Any, int] = _guarded(lambda: consumer.end_offsets(list(consumer.assignment())))
-        _guarded(lambda: consumer.seek_to_beginning(*ends))
-        while any(_guarded(lambda one=one: consumer.position(one)) < end for one, end in ends.items()):
+        ends: Mapping[Any, int] = guarded(lambda: consumer.end_offsets(list(consumer.assignment())))
+        guarded(lambda: consumer.seek_to_beginning(*ends))
+        while any(guarded(lambda one=one: consumer.position(one)) < end for one, end in ends.items()):
             for record in _polled(consumer, 0.5):
                 if record.value is None:
                     continue
@@ -77,17 +77,17 @@ def watch_windows(bootstrap: str) -> Generator[WindowWatch, None, None]:
     """A ``WindowWatch`` from now on. Raises ``StoreError``."""
     with _reader(bootstrap, WINDOWS_TOPIC) as consumer:
         partitions = list(consumer.assignment())
-        _guarded(lambda: consumer.seek_to_end(*partitions))
+        guarded(lambda: consumer.seek_to_end(*partitions))
         for one in partitions:  # the end is looked up at the first use: use it now
-            _guarded(lambda one=one: consumer.position(one))
+            guarded(lambda one=one: consumer.position(one))
         yield WindowWatch(consumer)
 
 
 def topic_settings(bootstrap: str, topic: str) -> dict[str, str]:
     """The topic's settings as the broker applies them. Raises ``StoreError``."""
-    admin: Any = _guarded(lambda: KafkaAdminClient(bootstrap_servers=bootstrap))
+    admin: Any = guarded(lambda: KafkaAdminClient(bootstrap_servers=bootstrap))
     try:
-        told = _guarded(
+        told = guarded(
             lambda: admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
         )
     finally:
@@ -106,9 +106,9 @@ def _is_clean(value: bytes | None, at: int) -> bool:
 
 @contextmanager
 def _reader(bootstrap: str, topic: str) -> Generator[Any, None, None]:
-    consumer: Any = _guarded(lambda: KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False))
+    consumer: Any = guarded(lambda: KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False))
     try:
-        numbers: set[int] = _guarded(lambda: consumer.partitions_for_topic(topic)) or set[int]()
+        numbers: set[int] = guarded(lambda: consumer.partitions_for_topic(topic)) or set[int]()
         consumer.assign([TopicPartition(topic, number) for number in sorted(numbers)])
         yield consumer
     finally:
@@ -116,14 +116,5 @@ def _reader(bootstrap: str, topic: str) -> Generator[Any, None, None]:
 
 
 def _polled(consumer: Any, timeout_s: float) -> Iterator[Any]:
-    for batch in _guarded(lambda: consumer.poll(timeout_ms=int(timeout_s * 1000))).values():
+    for batch in guarded(lambda: consumer.poll(timeout_ms=int(timeout_s * 1000))).values():
         yield from batch
-
-
-def _guarded(act: Callable[[], T]) -> T:
-    try:
-        return act()
-    except KafkaError as error:
-        raise StoreError(
-            f"Kafka failed: {error}", where="BEFOREHAND_KAFKA", mend="See `./beforehand status`."
-        ) from None
