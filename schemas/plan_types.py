@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from graphlib import TopologicalSorter
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -50,6 +50,16 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     levels: Annotated[int, msgspec.Meta(ge=2, le=8)]
     codes: Annotated[int, msgspec.Meta(ge=2, le=4096)]
     neighbours: Positive
+    method: Literal["kmeans", "rqvae"] = "kmeans"  # residual k-means, or a residual-quantised autoencoder
+    encoder: str = "minilm"  # or "multilingual", or a folder with model.onnx and tokenizer.json
+    vector_width: Positive = 192  # of an item's content vector
+    max_shrink: Share = 0.2  # of the last catalogue: one that lost a larger share is refused
+
+
+class ExportPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How exact a smaller graph must be to be published in place of fp32."""
+
+    min_overlap: Share = 0.98  # of the fp32 lists' items that it must keep
 
 
 class ModelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -119,6 +129,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     online: Online
     gate: Gate
     edge: EdgePlan = EdgePlan()
+    export: ExportPlan = ExportPlan()
 
     def order(self) -> list[str]:
         """Assets, each after its inputs."""
