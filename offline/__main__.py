@@ -52,6 +52,11 @@ def main(argv: list[str]) -> None:
 
         about = "List, show, verify, promote and roll back releases."
         releases.arguments(cli.verb(verbs, "release", releases.release, about, "release list"))
+    elif name == "gain":
+        from offline import gain
+
+        about = "Measure what the prompt adds to Recall@10 while the near-line tier lags (part of `bench edge`)."
+        gain.arguments(cli.verb(verbs, "gain", gain.gain, about, "bench edge --invoices invoices.parquet"))
     else:
         cli.verb(
             verbs,
