@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from infra import environments
+from infra import bench_edge, environments
 from infra.paths import Layout
 from infra.settings import verb_environment
 
-SUBJECTS = {"online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items")}
-"""Subject -> its tier (which is also its room) and what it measures."""
+SUBJECTS = {
+    "online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items"),
+    "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
+}
+"""Subject -> its tier (which is also its room; None: several rooms) and what it measures."""
 
 
 def main(args: list[str]) -> int:
@@ -21,8 +24,10 @@ def main(args: list[str]) -> int:
         for name, (_, about) in SUBJECTS.items():
             print(f"  {name:<8} {about}   ./beforehand bench {name} --json", file=sys.stderr)
         return 0 if asked_for_help else 2
-    layout = Layout.current()
     tier = SUBJECTS[args[0]][0]
+    if tier is None:
+        return bench_edge.main(args[1:])
+    layout = Layout.current()
     python = environments.ensure(layout, tier)
     command = [str(python), "-P", "-m", tier, "bench", *args]
     sys.stdout.flush()

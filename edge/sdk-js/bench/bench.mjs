@@ -1,12 +1,13 @@
 // Measures the SDK in Node and in Chromium on vectors of any bundle; one JSON object a line on stdout.
-//   BEFOREHAND_VECTORS=FOLDER npm run --silent bench
+//   BEFOREHAND_VECTORS=FOLDER BEFOREHAND_RUNS=500 npm run --silent bench
+// A browser that is absent is a line too: its runtime and the reason.
 
 import { gzipSync } from "node:zlib";
-import { browse, hasChromium, site } from "../test/chromium.mjs";
+import { browse, CHROMIUM, hasChromium, site } from "../test/chromium.mjs";
 import { bundled } from "../test/bundled.mjs";
 import { difference, makeEdge, PATIENT, PROMPT, replay, serve } from "../test/support.mjs";
 
-const RUNS = 500;
+const RUNS = Number(process.env.BEFOREHAND_RUNS ?? 500);
 const cases = PROMPT.cases.filter((one) => one.used.length);
 const share = (values, at) => [...values].sort((a, b) => a - b)[Math.floor(values.length * at)];
 const spread = (values) => ({ p50: share(values, 0.5), p99: share(values, 0.99) });
@@ -58,7 +59,8 @@ async function inChromium() {
 const size = async (entries) =>
   (await bundled(entries)).reduce((sum, file) => sum + gzipSync(file.contents, { level: 9 }).length, 0);
 
+const noBrowser = { runtime: "chromium", absent: `no browser at ${CHROMIUM}` };
 const sizes = { web: await size(["index", "worker"]), native: await size(["native"]), pure: await size(["pure"]) };
-for (const measure of hasChromium ? [inNode, inChromium] : [inNode]) {
-  console.log(JSON.stringify({ bundle: PROMPT.bundle, ...(await measure()), sdk_gzip_bytes: sizes }));
+for (const measured of [await inNode(), hasChromium ? await inChromium() : noBrowser]) {
+  console.log(JSON.stringify({ bundle: PROMPT.bundle, ...measured, sdk_gzip_bytes: sizes }));
 }

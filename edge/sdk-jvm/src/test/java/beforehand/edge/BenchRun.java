@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
  * name keeps it out of an ordinary run.
  */
 class BenchRun {
-    private static final int RUNS = 500;
+    private static final int RUNS = Integer.getInteger("bench.runs", 500);
     private long nowMs;
 
     @Test
