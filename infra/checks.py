@@ -78,7 +78,7 @@ def _tools(layout: Layout) -> list[Tool]:
     """The slowest first, so that the others fit beside it."""
     scripts = [str(path.relative_to(layout.root)) for path in sorted((layout.root / "infra").glob("*.py"))]
     light = ("schemas", "nearline", "edge", "online", *scripts)
-    heavy = {"offline": ("offline", "infra/report"), "streaming": ("streaming",), "dags": ("dags",)}
+    heavy = {"offline": ("offline", "infra/report"), "streaming": ("streaming",), "dags": ("dags", "infra/registry")}
     tools = [_types(layout, "dev", light)]
     for tier, folders in heavy.items():
         tools.append(_types(layout, tier, [name for name in folders if (layout.root / name).is_dir()]))

@@ -60,6 +60,7 @@ VERBS: dict[str, Verb] = {
         None, "infra.explore:ask", "online", "ask the service for users' items, and measure it", "ask --user USER"
     ),
     "plan": Verb("online", "schemas", "operate", "check the plan, or show it as a picture", "plan show"),
+    "registry": Verb("dags", "infra.registry", "operate", "upgrade it; who did what, when, why", "registry acts"),
     "contracts": Verb("online", "schemas", "operate", "write or check the JSON Schemas", "contracts --help"),
     "dags": Verb("dags", "dags", "operate", "list, show and run the DAGs of the plan", "dags --help"),
     "airflow": Verb("dags", "airflow", "operate", "Airflow's own command line", "airflow version", program="airflow"),

@@ -28,12 +28,13 @@ class Database:
 
     Args:
         url: SQLAlchemy's; ``postgresql://`` means the driver psycopg.
+        upgrading: leave the tables as they are found, whatever their revision.
 
     Raises:
         StoreError: it can't be opened, or it is of an older revision.
     """
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, upgrading: bool = False) -> None:
         given = url or registry_url()
         try:
             parsed = make_url(given)
@@ -41,7 +42,8 @@ class Database:
                 parsed = parsed.set(drivername="postgresql+psycopg")
             self.url = parsed.render_as_string(hide_password=True)
             self.engine: Engine = _engine(parsed.render_as_string(hide_password=False))
-            self._make_or_check()
+            if not upgrading:
+                self._make_or_check()
         except ModuleNotFoundError as error:
             raise StoreError(f"its driver is not installed: {error.name}", where=given, mend=CHECK) from None
         except (SQLAlchemyError, ArgumentError) as error:
