@@ -5,30 +5,33 @@
     work/<data set>/<stage>/stage.json     what is current: the hash of its inputs, the result, the seconds
     work/<data set>/<stage>/<hash>/        the stage's files
 
+``judge`` says whether a stage must run and why; ``run_stage`` and ``build --explain`` ask the same one.
 A stage writes into a draft, the draft is renamed, then ``stage.json`` is replaced: a kill at any point leaves the old
 result or the new one.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from offline.build.accounts import recorded, size_of
 from schemas import cli
 from schemas.errors import DataError
 from schemas.locations import state_dir
 from schemas.plan import Plan
+from schemas.registry import Registry
+from schemas.registry.builds import Builds
 from schemas.release import file_entry
 
 VERSION = 5
@@ -43,6 +46,18 @@ class Record(msgspec.Struct):
     hash: str
     result: Result
     seconds: float
+    parts: dict[str, Any] = {}
+    """What ``hash`` is the hash of; empty in a record of an older version."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What must be done about a stage: nothing when ``why`` is empty."""
+
+    hash: str
+    parts: dict[str, Any]
+    why: tuple[str, ...]
+    record: Record | None
 
 
 @dataclass
@@ -65,6 +80,11 @@ class Build:
         """Where the stages keep their files."""
         return state_dir() / "work" / self.name
 
+    @cached_property
+    def registry(self) -> Registry:
+        """Where the build is written down."""
+        return Registry()
+
     def folder(self, stage: str) -> Path:
         """A finished stage's files."""
         return self.work / stage / self.records[stage].hash
@@ -78,7 +98,7 @@ class Build:
 class Stage:
     """``files`` of the data set and ``settings`` of the plan that it reads; ``after`` are the stages it builds on.
 
-    ``valid`` may refuse to skip (a release that was deleted, say).
+    ``valid`` may refuse to skip (a release that was deleted, say). ``makes``: the plan's asset that is done with it.
     """
 
     name: str
@@ -87,9 +107,10 @@ class Stage:
     files: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     valid: Callable[[Result], bool] = lambda _result: True
+    makes: str = ""
 
-    def input_hash(self, build: Build) -> str:
-        """Changes whenever anything that the stage reads does."""
+    def parts(self, build: Build) -> dict[str, Any]:
+        """Everything that the stage reads, by digest or value."""
         parts = {
             "version": VERSION,
             "stage": self.name,
@@ -97,30 +118,64 @@ class Stage:
             "files": {name: file_entry(build.data / name).sha256 for name in self.files},
             "after": {name: build.records[name].hash for name in self.after},
         }
-        return hashlib.sha256(msgspec.json.encode(parts, order="sorted", enc_hook=float)).hexdigest()[:16]
+        return msgspec.json.decode(msgspec.json.encode(parts, enc_hook=float))
+
+
+def judge(stage: Stage, build: Build) -> Judgement:
+    """Whether the stage must run, and why. The stages before it are in ``build.records``, run or only judged."""
+    parts = stage.parts(build)
+    wanted = hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+    old = read_record(build, stage.name)
+    if old is None:
+        why: tuple[str, ...] = ("it has not run yet",)
+    elif old.hash != wanted:
+        why = _changed(old.parts, parts)
+    elif not stage.valid(old.result):
+        why = ("what it made is not in place any more",)
+    else:
+        why = ("forced",) if build.force else ()
+    return Judgement(wanted, parts, why, old)
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
+    why = [name for name in ("version", "settings") if old.get(name, new[name]) != new[name]]
+    for kind, word in (("files", "file"), ("after", "stage")):
+        before = old.get(kind, {})
+        why += [f"{word} {name}" for name, value in new[kind].items() if before.get(name, value) != value]
+    return tuple(f"{what} changed" for what in why) or ("its inputs changed",)
 
 
 def run_stage(stage: Stage, build: Build) -> Record:
     """Run the stage, or find that nothing changed; either way its record is in ``build.records`` afterwards."""
-    wanted = stage.input_hash(build)
-    old = read_record(build, stage.name)
-    if old and old.hash == wanted and not build.force and stage.valid(old.result):
-        build.records[stage.name] = old
+    found = judge(stage, build)
+    builds = Builds(build.registry.database)
+    if not found.why:
+        assert found.record is not None
+        record = found.record
         cli.say(f"[green]✓[/green] {stage.name}: unchanged")
-        return old
+    else:
+        with recorded(builds, build.name, stage.name, found.hash, ", ".join(found.why)) as measured:
+            record = _run(stage, build, found)
+            measured.num_bytes = size_of(build.work / stage.name / found.hash)
+    build.records[stage.name] = record
+    if stage.makes:
+        builds.confirm(stage.makes, build.name, record.hash, made=bool(found.why))
+    return record
+
+
+def _run(stage: Stage, build: Build, found: Judgement) -> Record:
     begun = time.monotonic()
     with cli.step(stage.name) as made:
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_made(build.work / stage.name)))
         try:
             result = stage.run(build, draft)
-            _replace(draft, build.work / stage.name / wanted)
+            _replace(draft, build.work / stage.name / found.hash)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        record = Record(wanted, result, round(time.monotonic() - begun, 2))
+        record = Record(found.hash, result, round(time.monotonic() - begun, 2), found.parts)
         write_atomically(build.work / stage.name / RECORD, msgspec.json.encode(record))
         made(str(result.get("says", "")))
-    _prune(build.work / stage.name, wanted)
-    build.records[stage.name] = record
+    _prune(build.work / stage.name, found.hash)
     return record
 
 
@@ -143,18 +198,6 @@ def require(build: Build, stage: Stage) -> None:
             mend=f"Run `./beforehand build {stage.name} --data {build.name}` first.",
         )
     build.records[stage.name] = record
-
-
-@contextmanager
-def locked(build: Build) -> Iterator[None]:
-    """One build of a data set at a time: a second one waits, and then finds everything unchanged."""
-    with (_made(build.work) / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            cli.say(f"another build of {build.name} is running: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def write_atomically(path: Path, raw: bytes) -> None:

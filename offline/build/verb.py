@@ -7,7 +7,7 @@ import os
 import time
 
 from offline.build.stage import Build, read_record
-from offline.build.stages import NAMES, run_build
+from offline.build.stages import NAMES, digest, explain, run_build
 from schemas import cli
 from schemas.errors import DataError
 from schemas.locations import state_dir
@@ -18,9 +18,11 @@ def build_release(args: argparse.Namespace) -> cli.Result:
     """Run the verb: one stage or all."""
     build = Build(args.data, load_plan(overrides=args.set), force=args.force, threads=args.threads)
     _check_data(build)
+    if args.explain:
+        return _explain(build)
     begun = time.monotonic()
     before = {stage: record.hash for stage in NAMES if (record := read_record(build, stage))}
-    records = run_build(build, args.stage)
+    records = run_build(build, args.stage, args.expect)
     changed = [stage for stage, record in records.items() if args.force or before.get(stage) != record.hash]
     seconds = round(time.monotonic() - begun, 2)
     published, judged = records.get("publish"), records.get("evaluate")
@@ -31,6 +33,21 @@ def build_release(args: argparse.Namespace) -> cli.Result:
         "release": published.result["release"] if published else None,
         "metrics": judged.result["metrics"] if judged else {},
         "seconds": seconds,
+    }
+
+
+def _explain(build: Build) -> cli.Result:
+    """What would run and why; the same judge decides when it runs."""
+    found = explain(build)
+    for stage, one in found.items():
+        cli.say(f"{stage:<9} {'runs: ' + ', '.join(one.why) if one.why else 'unchanged'}")
+    return {
+        "explain": [
+            {"stage": stage, "hash": one.hash, "runs": bool(one.why), "why": list(one.why)}
+            for stage, one in found.items()
+        ],
+        "digest": digest(found),
+        "data": build.name,
     }
 
 
@@ -53,4 +70,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="another value than the plan's")
     add("--force", action="store_true", help="run the stages though nothing changed")
+    add("--explain", action="store_true", help="say what would run and why, and do nothing")
+    add("--expect", default="", metavar="DIGEST", help="do nothing unless --explain would still say the same")
     add("--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: the cores allowed, {cores})")

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, make_url, select, text
@@ -114,7 +115,16 @@ class Database:
 
 def holder() -> str:
     """Who acts: ``user@host:pid``."""
-    return f"{person()}@{socket.gethostname()}:{os.getpid()}"
+    return f"{person()}@{host()}:{os.getpid()}"
+
+
+def host() -> str:
+    """Where process ids mean the same: the host's name and, on Linux, its process name space."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        return socket.gethostname()
+    return f"{socket.gethostname()}/{space}"
 
 
 def person() -> str:

@@ -8,7 +8,6 @@ holder that was followed meanwhile calls ``check`` in the act's own transaction 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Generator
@@ -19,7 +18,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from schemas.errors import StoreError
-from schemas.registry.database import Database, holder
+from schemas.registry.database import Database, holder, host
 from schemas.registry.tables import leases
 
 FOR_S = 30.0
@@ -35,6 +34,20 @@ class Lease(msgspec.Struct, frozen=True):
     about: str
     taken_at: int
     expires_at: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether its holder was a process of this host that is no more."""
+        place, _, pid = self.holder.rpartition(":")
+        if not pid.isdigit() or place.rpartition("@")[2] != host():
+            return False
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
 
 
 class LeaseHeldError(StoreError):
@@ -68,7 +81,7 @@ def take(database: Database, name: str, *, about: str, who: str = "", for_s: flo
             new = Lease(name, who, (old.token if old else 0) + 1, about, now, now + int(for_s * 1000))
             if old is None:
                 db.execute(insert(leases).values(msgspec.to_builtins(new)))
-            elif old.expires_at > now and not _dead(old.holder):
+            elif old.expires_at > now and not old.ended:
                 raise LeaseHeldError(old)
             else:
                 same = (leases.c.name == name) & (leases.c.token == old.token)
@@ -129,7 +142,7 @@ def held(
 
 
 def all_held(database: Database) -> list[Lease]:
-    """Every lease that has not ended, by name."""
+    """Every lease whose time has not passed, by name."""
     with database.read() as db:
         now = database.now_ms(db)
         rows = db.execute(select(leases).where(leases.c.expires_at > now).order_by(leases.c.name)).all()
@@ -161,17 +174,3 @@ def _beat(database: Database, lease: Lease, for_s: float, done: threading.Event)
 def _row(db: Connection, name: str) -> Lease | None:
     row = db.execute(select(leases).where(leases.c.name == name).with_for_update()).first()
     return Lease(*row) if row else None
-
-
-def _dead(who: str) -> bool:
-    """Whether ``user@host:pid`` was a process of this host that is no more."""
-    place, _, pid = who.rpartition(":")
-    if not pid.isdigit() or place.rpartition("@")[2] != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
