@@ -60,7 +60,11 @@ const size = async (entries) =>
   (await bundled(entries)).reduce((sum, file) => sum + gzipSync(file.contents, { level: 9 }).length, 0);
 
 const noBrowser = { runtime: "chromium", absent: `no browser at ${CHROMIUM}` };
-const sizes = { web: await size(["index", "worker"]), native: await size(["native"]), pure: await size(["pure"]) };
+const sizes = {
+  web: await size(["index", "worker"]),
+  native: await size(["native"]),
+  native_with_pure: await size(["native", "pure"]),
+};
 for (const measured of [await inNode(), hasChromium ? await inChromium() : noBrowser]) {
   console.log(JSON.stringify({ bundle: PROMPT.bundle, ...measured, sdk_gzip_bytes: sizes }));
 }

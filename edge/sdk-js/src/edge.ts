@@ -136,6 +136,7 @@ export class Facade implements Edge {
       pending: engine?.pending ?? 0,
       loadMs: engine?.loadMs ?? null,
       encodeMs: engine?.encodeMs ?? null,
+      usualMs: engine?.usualMs ?? null,
       events: { ...this.eventCounts, ...(unknown ? { unknown_item: unknown } : {}) },
       prompts: { ...this.promptCounts },
       problem: frame.problem,
@@ -227,7 +228,7 @@ export class Facade implements Edge {
 
   private receive(message: FromEngine): void {
     if (message.type === "prompt") {
-      if (this.engine) this.engine.encodeMs = message.encodeMs;
+      if (this.engine) Object.assign(this.engine, { encodeMs: message.encodeMs, usualMs: message.usualMs });
       this.prompts.get(message.id)?.(message);
       return;
     }

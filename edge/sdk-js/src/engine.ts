@@ -6,6 +6,7 @@ import { features } from "./features.js";
 import { fileFetcher } from "./fetching.js";
 import { Kept } from "./kept.js";
 import { sharedMs, type EngineStatus, type FromEngine, type ToEngine } from "./messages.js";
+import { Pace } from "./pace.js";
 import type { EdgeReason } from "./reasons.js";
 import type { Digests, Runtime, Settings, Store } from "./types.js";
 import { Updates } from "./updates.js";
@@ -36,6 +37,7 @@ export class Engine {
   private unknown = 0;
   private loadMs: number | null = null;
   private encodeMs: number | null = null;
+  private pace = new Pace();
 
   constructor(
     private readonly parts: Parts,
@@ -96,6 +98,7 @@ export class Engine {
 
   private changed(bundle: Bundle, before: Bundle | null, begun: number): void {
     this.loadMs ??= sharedMs() - begun;
+    this.pace = new Pace(); // another graph, another pace
     this.queue = this.queue.then(() => before?.encoder.release()).catch(() => undefined);
     this.visit.rebase(bundle);
     this.report();
@@ -128,7 +131,8 @@ export class Engine {
       const numRows = content?.sizes.prompt_rows ?? 0;
       const { id } = asked;
       const release = content?.release ?? "";
-      const message = { type: "prompt", id, reason, release, numRows, rows, encodeMs: this.encodeMs } as const;
+      const { encodeMs, pace } = this;
+      const message = { type: "prompt", id, reason, release, numRows, rows, encodeMs, usualMs: pace.usualMs } as const;
       this.answer(message, rows ? [rows.buffer as ArrayBuffer] : []);
     });
   }
@@ -139,13 +143,17 @@ export class Engine {
     if (!bundle) return none("not_loaded");
     const { made_at: madeAt, usable_for_s: usableForS } = bundle.manifest.content;
     if (Math.max(0, asked.nowMs - madeAt) > usableForS * 1000) return none("too_old");
-    if (sharedMs() > asked.deadlineMs) return none("too_late");
+    const leftMs = asked.deadlineMs - sharedMs();
+    if (leftMs < 0) return none("too_late");
     const bucket = bundle.bucket(this.bucket);
     const { events } = this.visit;
     if (!events.length) return { reason: "no_events", rows: bundle.defaultRows(bucket) };
+    // A run can't be stopped: one that would come too late only costs the device its battery.
+    if (!this.pace.allows(leftMs)) return none("too_late");
     const begun = sharedMs();
     const rows = await bundle.encoder.run(features(events, bundle.sizes, bucket, asked.nowMs));
     this.encodeMs = sharedMs() - begun;
+    this.pace.add(this.encodeMs);
     return typeof rows === "string" ? none(rows) : { reason: "ok", rows };
   }
 
@@ -171,6 +179,7 @@ export class Engine {
       unknown: this.unknown,
       loadMs: this.loadMs,
       encodeMs: this.encodeMs,
+      usualMs: this.pace.usualMs,
       promptUsableForS: manifest?.content.prompt_usable_for_s ?? 0,
     };
   }

@@ -24,6 +24,7 @@ export interface EngineStatus {
   unknown: number;
   loadMs: number | null;
   encodeMs: number | null;
+  usualMs: number | null;
   /** Age past which a prompt embedding is not sent. */
   promptUsableForS: number;
 }
@@ -39,6 +40,7 @@ export type FromEngine =
       numRows: number;
       rows: Float32Array | null;
       encodeMs: number | null;
+      usualMs: number | null;
     };
 
 /** One side's end of the line. */

@@ -48,7 +48,10 @@ export interface Status {
   /** Events whose items' codes are still being fetched. */
   pending: number;
   loadMs: number | null;
+  /** Of the last run. */
   encodeMs: number | null;
+  /** The median of the last runs. A prompt with less time than this left is `too_late` at once; some are tried. */
+  usualMs: number | null;
   events: Partial<Record<EdgeReason, number>>;
   prompts: Partial<Record<EdgeReason, number>>;
   /** What is wrong with the options, in words; null when nothing is. */

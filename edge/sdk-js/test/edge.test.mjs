@@ -197,6 +197,24 @@ describe("limits", () => {
     await edge.settled();
     assert.equal(runs, 1);
   });
+
+  test("a device that is too slow for the limit stops trying, says so, and tries one in five", async () => {
+    let runs = 0;
+    const act = async (session, feeds) => {
+      runs += 1;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      return session.run(feeds);
+    };
+    const edge = await ready({ runtime: runtime(act) });
+    for (let run = 0; run < 5; run += 1) assert.equal((await edge.prompt(PATIENT)).reason, "ok");
+    assert.ok(edge.status().usualMs > 25, String(edge.status().usualMs));
+    for (let run = 0; run < 5; run += 1) {
+      assert.equal((await edge.prompt({ timeLimitMs: 25 })).reason, "too_late");
+      await edge.settled();
+    }
+    assert.equal(runs, 6);
+    assert.equal((await edge.prompt(PATIENT)).reason, "ok");
+  });
 });
 
 describe("an encoder in trouble", () => {

@@ -160,7 +160,7 @@ public final class Edge implements AutoCloseable {
         Bundle bundle = loader.updates.bundle();
         Counts all = events.with(EdgeReason.UNKNOWN_ITEM, visit.unknown());
         Content content = bundle == null ? null : bundle.content;
-        return new Status(content, loader.updates.reason(), source, visit.pending(), all, prompts);
+        return new Status(content, loader.updates, source, visit.pending(), prompter.usualNs(), all, prompts);
     }
 
     /** Wait until nothing is being loaded any more; whether that came within the limit. */

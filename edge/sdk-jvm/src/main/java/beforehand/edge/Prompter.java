@@ -15,6 +15,7 @@ final class Prompter {
     private final Loader loader;
     private final Visit visit;
     private final LongSupplier clock;
+    private final Pace pace = new Pace();
     private final ExecutorService thread = Executors.newSingleThreadExecutor(task -> Edge.daemon(task, "edge-encoder"));
 
     Prompter(Loader loader, Visit visit, LongSupplier clock) {
@@ -32,7 +33,7 @@ final class Prompter {
         Encoder.Stop stop = new Encoder.Stop();
         try {
             loader.started().get(deadlineNs - System.nanoTime(), TimeUnit.NANOSECONDS);
-            return thread.submit(() -> make(bucket.get(), stop)).get(deadlineNs - System.nanoTime(), TimeUnit.NANOSECONDS);
+            return thread.submit(() -> make(bucket.get(), stop, deadlineNs)).get(deadlineNs - System.nanoTime(), TimeUnit.NANOSECONDS);
         } catch (TimeoutException e) {
             stop.now();
             return Outcome.none(loader.updates.bundle() == null ? EdgeReason.NOT_LOADED : EdgeReason.TOO_LATE);
@@ -47,8 +48,14 @@ final class Prompter {
         }
     }
 
-    /** Free a bundle's encoder, after the runs that are under way. */
+    /** Median of the last runs; 0 before there are enough. */
+    long usualNs() {
+        return pace.usualNs();
+    }
+
+    /** Free a bundle's encoder, after the runs that are under way; the next one has a pace of its own. */
     void retire(Bundle bundle) {
+        pace.forget();
         try {
             thread.execute(bundle.encoder::close);
         } catch (RejectedExecutionException e) {
@@ -64,7 +71,7 @@ final class Prompter {
         thread.shutdown();
     }
 
-    private Outcome make(Object bucket, Encoder.Stop stop) throws Exception {
+    private Outcome make(Object bucket, Encoder.Stop stop, long deadlineNs) throws Exception {
         Bundle bundle = loader.updates.bundle();
         long nowMs = clock.getAsLong();
         if (bucket == null) {
@@ -76,15 +83,26 @@ final class Prompter {
         if (bundle.content.tooOld(nowMs)) {
             return Outcome.none(EdgeReason.TOO_OLD);
         }
-        return encode(bundle, bundle.content.bucket(bucket), nowMs, stop);
+        List<KnownEvent> events = visit.events();
+        int number = bundle.content.bucket(bucket);
+        if (events.isEmpty()) {
+            return Outcome.made(EdgeReason.NO_EVENTS, bundle.content, bundle.defaultRows(number));
+        }
+        long leftNs = deadlineNs - System.nanoTime();
+        if (leftNs <= 0 || !pace.allows(leftNs)) {
+            return Outcome.none(EdgeReason.TOO_LATE);
+        }
+        long begunNs = System.nanoTime();
+        try {
+            return encode(bundle, events, number, nowMs, stop);
+        } finally {
+            pace.add(System.nanoTime() - begunNs); // of one that was stopped, too: it would have taken longer
+        }
     }
 
-    private Outcome encode(Bundle bundle, int bucket, long nowMs, Encoder.Stop stop) throws Exception {
+    private static Outcome encode(Bundle bundle, List<KnownEvent> events, int bucket, long nowMs, Encoder.Stop stop)
+            throws Exception {
         Content content = bundle.content;
-        List<KnownEvent> events = visit.events();
-        if (events.isEmpty()) {
-            return Outcome.made(EdgeReason.NO_EVENTS, content, bundle.defaultRows(bucket));
-        }
         Features features = new Features(events, content.localEvents, content.levels, bucket, nowMs);
         float[] rows = bundle.encoder.run(features, stop);
         if (rows.length != content.promptRows * content.width) {

@@ -18,18 +18,22 @@ public final class Status {
     /** Events whose items' codes are still being fetched. */
     public final int pending;
 
+    /** The median of the last runs. A prompt with less time than this left is TOO_LATE at once; some are tried. */
+    public final Double usualMs;
+
     public final Map<EdgeReason, Long> events;
     public final Map<EdgeReason, Long> prompts;
 
-    Status(Content content, BundleReason update, Source source, int pending, Counts events, Counts prompts) {
+    Status(Content content, Updates updates, Source source, int pending, long usualNs, Counts events, Counts prompts) {
         loaded = content != null;
         bundle = loaded ? content.id : null;
         release = loaded ? content.release : null;
         graph = loaded ? content.graph : null;
-        this.update = update;
+        update = updates.reason();
         fetchedBytes = source.fetchedBytes();
         cacheFull = source.cache.full();
         this.pending = pending;
+        usualMs = usualNs == 0 ? null : usualNs / 1e6;
         this.events = events.all();
         this.prompts = prompts.all();
     }

@@ -225,6 +225,28 @@ class EdgeTest {
     }
 
     @Test
+    void aDeviceThatIsTooSlowForTheLimitStopsTryingAndTriesOneInFive() {
+        AtomicInteger runs = new AtomicInteger();
+        Edge edge =
+                ready(
+                        answering(
+                                () -> {
+                                    runs.incrementAndGet();
+                                    Thread.sleep(50);
+                                    return new float[16];
+                                }));
+        for (int run = 0; run < 5; run++) {
+            assertEquals(EdgeReason.OK, prompt(edge));
+        }
+        assertTrue(edge.status().usualMs > 25);
+        for (int run = 0; run < 5; run++) {
+            assertEquals(EdgeReason.TOO_LATE, edge.prompt(25).reason);
+        }
+        assertEquals(EdgeReason.OK, prompt(edge)); // and the one that was tried is over
+        assertEquals(7, runs.get());
+    }
+
+    @Test
     void anAttemptStoppedBeforeItBeganDoesNotRun() {
         Encoder.Stop stop = new Encoder.Stop();
         stop.now();
