@@ -99,9 +99,9 @@ def summary(found: Found) -> dict[str, Any]:
         "graph": every.get("graph"),
         "max_abs_difference": max((value for value in differences.values() if value is not None), default=None),
         "differences": differences,
-        "encode_ms": of("encode_ms"),
-        "cold_start_ms": of("cold_start_ms"),
-        "main_thread_ms": every.get("main_thread_ms"),
+        "encode_ms": _rounded(of("encode_ms")),
+        "cold_start_ms": _rounded(of("cold_start_ms")),
+        "main_thread_ms": _rounded(every.get("main_thread_ms")),
         "bundle_bytes": every.get("bundle_bytes"),
         "sdk_gzip_bytes": every.get("sdk_gzip_bytes"),
         "exports": every.get("measured"),
@@ -109,6 +109,13 @@ def summary(found: Found) -> dict[str, Any]:
         "recall": found.gain or None,
         "absent": found.absent,
     }
+
+
+def _rounded(ms: Any) -> Any:
+    """To the microsecond, however deep."""
+    if isinstance(ms, dict):
+        return {key: _rounded(value) for key, value in ms.items()}
+    return round(ms, 3) if isinstance(ms, float) else ms
 
 
 def _subject(layout: Layout, options: argparse.Namespace, folder: Path) -> Subject:

@@ -19,7 +19,10 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _sizes(result: dict[str, Any]) -> list[str]:
-    lines = [f"bundle     {result['bundle']} ({result['graph']}), {result['bundle_bytes']:,} bytes for a first load"]
+    lines: list[str] = []
+    if result["bundle_bytes"]:
+        size = f"{result['bundle_bytes']:,} bytes for a first load"
+        lines.append(f"bundle     {result['bundle']} ({result['graph']}), {size}")
     if result["sdk_gzip_bytes"]:
         sizes = ", ".join(f"{name} {size:,}" for name, size in result["sdk_gzip_bytes"].items())
         lines.append(f"SDK, gzip  {sizes} bytes")
