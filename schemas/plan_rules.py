@@ -20,6 +20,7 @@ def check_rules(plan: Plan, source: Source) -> None:
         _check_inputs(plan, f"assets.{name}", asset, source)
         _check_fallback(plan, f"assets.{name}", asset, source)
         _check_times(f"assets.{name}", asset, source)
+    _check_schedules(plan, source)
     _check_cycles(plan, source)
     _check_numbers(plan, source)
 
@@ -62,6 +63,19 @@ def _check_times(field: str, asset: Asset, source: Source) -> None:
             value=asset.schedule,
             mend='Write "0 3 * * *" for every day at 03:00 UTC.',
         )
+
+
+def _check_schedules(plan: Plan, source: Source) -> None:
+    named = {name: asset.schedule for name, asset in plan.assets.items() if asset.schedule is not None}
+    first = next(iter(named.values()), None)
+    for name, schedule in named.items():
+        if schedule != first:
+            raise PlanError(
+                "the offline assets of one release are made together, so they need one schedule",
+                where=source.where(f"assets.{name}.schedule"),
+                value=schedule,
+                mend=f'Write "{first}", or leave it out of all but one: unchanged stages cost nothing.',
+            )
 
 
 def _check_cycles(plan: Plan, source: Source) -> None:

@@ -39,6 +39,12 @@ FAULTS = [
     ("width = 128", "width = 100", "model.width", "multiple of 8"),
     ("heads = 4", "heads = 5", "model.heads", "divide model.width"),
     ('state_lifetime = "90d"', 'state_lifetime = "1d"', "nearline.state_lifetime", "cuts returning users"),
+    (
+        'budget = "30m"\nfallback = "none"\nschedule = "0 3 * * *"',
+        'budget = "30m"\nfallback = "none"\nschedule = "0 4 * * 0"',
+        "assets.cohort_lists.schedule",
+        "one schedule",
+    ),
     ("version = 1", "version = 2", "version", "version = 1"),
     ('"cohort", "popular"]', '"cohort", "cohort"]', "online.ladder", "once"),
     ('"cohort", "popular"]', '"cohort", "hope"]', "online.ladder", "hope"),
