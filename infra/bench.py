@@ -11,6 +11,7 @@ from infra.settings import verb_environment
 
 SUBJECTS = {
     "online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items"),
+    "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
 }
 """Subject -> its tier (which is also its room; None: several rooms) and what it measures."""

@@ -52,6 +52,11 @@ def main(argv: list[str]) -> None:
 
         about = "List, show, verify, promote and roll back releases."
         releases.arguments(cli.verb(verbs, "release", releases.release, about, "release list"))
+    elif argv[:2] == ["bench", "index"]:
+        from offline.index import bench
+
+        about = "Measure the semantic index at the size of a large shop, on made-up items, on one thread."
+        bench.arguments(cli.verb(verbs, "bench", bench.run, about, "bench index --items 1000000 --json"))
     elif name == "gain":
         from offline import gain
 
