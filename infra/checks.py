@@ -77,7 +77,7 @@ def run_checks(layout: Layout) -> bool:
 def _tools(layout: Layout) -> list[Tool]:
     """The slowest first, so that the others fit beside it."""
     scripts = [str(path.relative_to(layout.root)) for path in sorted((layout.root / "infra").glob("*.py"))]
-    light = ("schemas", "nearline", "edge", "online", *scripts)
+    light = ("schemas", "nearline", "edge", "online", "infra/plan", *scripts)
     heavy = {"offline": ("offline", "infra/report"), "streaming": ("streaming",), "dags": ("dags", "infra/registry")}
     tools = [_types(layout, "dev", light)]
     for tier, folders in heavy.items():

@@ -59,9 +59,17 @@ VERBS: dict[str, Verb] = {
     "ask": Verb(
         None, "infra.explore:ask", "online", "ask the service for users' items, and measure it", "ask --user USER"
     ),
-    "plan": Verb("online", "schemas", "operate", "check the plan, or show it as a picture", "plan show"),
+    "plan": Verb("online", "infra.plan", "operate", "see, compare, explain, apply it; advise", "plan show"),
     "registry": Verb("dags", "infra.registry", "operate", "upgrade it; who did what, when, why", "registry acts"),
     "contracts": Verb("online", "schemas", "operate", "write or check the JSON Schemas", "contracts --help"),
+    "quality": Verb(
+        None,
+        "infra.quality:main",
+        "operate",
+        "is everything fresh, equal and well? watch a release",
+        "quality freshness",
+    ),
+    "parity": Verb(None, "infra.parity:main", "operate", "compare the numbers of all tiers", "parity --users 50"),
     "dags": Verb("dags", "dags", "operate", "list, show and run the DAGs of the plan", "dags --help"),
     "airflow": Verb("dags", "airflow", "operate", "Airflow's own command line", "airflow version", program="airflow"),
     "up": Verb(None, "infra.stack_verbs:up", "operate", "start Redis, Kafka and Flink on this machine", "up"),

@@ -50,8 +50,11 @@ READERS = {
 """Verbs that read a section when they start. What is built reaches every tier with its release."""
 
 
-def compare(before: Plan, after: Plan) -> list[Change]:
-    """Every field that differs, in the order of ``after``."""
+def compare(before: Plan | Mapping[str, Any], after: Plan) -> list[Change]:
+    """Every field that differs, in the order of ``after``.
+
+    ``before`` may be the JSON of a plan that this code can't read any more, or that lacks fields of today.
+    """
     old, new = dict(leaves(before)), dict(leaves(after))
     fields = [*new, *(field for field in old if field not in new)]
     return [
@@ -67,9 +70,10 @@ def worst(changes: Iterable[Change]) -> Category:
     return max((change.category for change in changes), key=order.index, default=Category.NONE)
 
 
-def leaves(plan: Plan) -> Iterator[tuple[str, Any]]:
+def leaves(plan: Plan | Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """``("model.width", 128)`` and so on; durations in seconds, sizes in bytes; a list is one leaf."""
-    yield from _leaves(cast("dict[str, Any]", msgspec.to_builtins(plan, enc_hook=float)), "")
+    tree = msgspec.to_builtins(plan, enc_hook=float) if isinstance(plan, Plan) else plan
+    yield from _leaves(cast("Mapping[str, Any]", tree), "")
 
 
 def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
