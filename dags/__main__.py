@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from rich.tree import Tree
 
 from dags.airflow_home import enter, new_home
-from dags.chain import DAG_ID, Chain, Group, derive_chain
-from dags.docs import ABOUT, command_doc
+from dags.docs import ABOUT, command_doc, starts
 from dags.form import FORM, Field, defaults_from, form
+from dags.pipelines import Pipeline, derive_pipelines
+from dags.steps import Step
 from schemas.cli import console, emit, main, parser, say, verb
+from schemas.errors import BeforehandError
 from schemas.plan import load_plan
 from schemas.units import human_seconds
 
@@ -25,75 +27,98 @@ if TYPE_CHECKING:
     from dags.trial import Trial
 
 
+MARKS = {"success": "[green]✓[/green]", "skipped": "[dim]–[/dim]"}
+NUMBERS: dict[str, type] = {"integer": int, "number": float}
+PATHS = ("file", "catalogue", "events", "profiles")
+
+
 def list_verb(_args: argparse.Namespace) -> dict[str, Any]:
     """``dags list``."""
-    chain = derive_chain(load_plan())
-    say(f"{DAG_ID}  {_when(chain)}  {len(chain.stages())} tasks")
-    return {"dags": [{"id": DAG_ID, "schedule": chain.schedule, "num_tasks": len(chain.stages())}]}
+    pipelines = derive_pipelines(load_plan())
+    for one in pipelines:
+        say(f"[bold]{one.id:<14}[/bold] {starts(one)}; {len(one.steps)} tasks")
+    return {"dags": [{"id": one.id, "starts": starts(one), "num_tasks": len(one.steps)} for one in pipelines]}
 
 
 def show_verb(args: argparse.Namespace) -> dict[str, Any]:
     """``dags show``."""
-    chain = derive_chain(load_plan(args.file, args.override))
+    pipelines = derive_pipelines(load_plan(args.file, args.override))
+    if known := [one.id for one in pipelines if args.dag in (None, one.id)]:
+        shown = [one for one in pipelines if one.id in known]
+    else:
+        ids = ", ".join(one.id for one in pipelines)
+        raise BeforehandError("no such DAG", where="dags show", value=args.dag, mend=f"There are: {ids}.")
     if not args.json:
-        console.print(_tree(chain))
-    upstream = chain.upstream()
+        for one in shown:
+            console.print(_tree(one))
+    return {"dags": [_described(one) for one in shown]}
+
+
+def _described(one: Pipeline) -> dict[str, Any]:
     tasks = [
-        {"id": stage, "group": group.name, "after": upstream[stage], "limit_s": group.limit_s}
-        for group in chain.groups
-        for stage in group.stages
+        {
+            "id": step.id,
+            "after": list(step.after),
+            "reads": list(step.inputs),
+            "makes": list(step.outputs),
+            "limit_s": step.limit_s,
+            "retries": step.retries,
+        }
+        for step in one.steps
     ]
-    return {"id": DAG_ID, "schedule": chain.schedule, "tasks": tasks}
+    return {"id": one.id, "starts": starts(one), "deadline_s": one.deadline_s, "tasks": tasks}
 
 
-def _when(chain: Chain) -> str:
-    return f"at {chain.schedule} UTC" if chain.schedule else "only by hand"
-
-
-def _tree(chain: Chain) -> Tree:
-    top = Tree(f"[bold]{DAG_ID}[/bold] {_when(chain)}, one run at a time")
-    params = {name: field.default for name, field in form(defaults_from(os.environ)).items()}
-    for group in chain.groups:
-        branch = top.add(_group_line(group))
-        for stage in group.stages:
-            branch.add(f"[cyan]{stage}[/cyan] {ABOUT[stage]}\n[dim]{command_doc(stage, params)}[/dim]")
+def _tree(one: Pipeline) -> Tree:
+    top = Tree(f"[bold]{one.id}[/bold] {starts(one)} · alert after {human_seconds(one.deadline_s)}\n{one.about}")
+    params = {name: field.default for name, field in form(defaults_from(os.environ), one.fields).items()}
+    for step in one.steps:
+        top.add(f"{_step_line(step)}\n{ABOUT[step.id]}\n[dim]{command_doc(step.id, params)}[/dim]")
     return top
 
 
-def _group_line(group: Group) -> str:
-    parts = [f"[bold]{group.name}[/bold]"]
-    if group.after:
-        parts.append(f"after {', '.join(group.after)}")
-    parts.append(f"limit of each task {human_seconds(group.limit_s)}")
-    if group.asset is not None:
-        parts.append(f"fresh for {human_seconds(group.asset.fresh_for)}")
+def _step_line(step: Step) -> str:
+    parts = [f"[cyan]{step.id}[/cyan]"]
+    if step.after:
+        parts.append(
+            f"{'only when' if step.when_failed else 'after'} {(' or ' if step.when_failed else ', ').join(step.after)}"
+        )
+    if step.when_failed:
+        parts[-1] += " failed"
+    parts.append(f"limit {human_seconds(step.limit_s)}")
+    if step.outputs:
+        parts.append(f"makes {', '.join(step.outputs)}")
     return " · ".join(parts)
 
 
 def test_verb(args: argparse.Namespace) -> None:
-    """``dags test``: Airflow's words go to stderr, the result to stdout. Exit code 1 when the run failed."""
+    """``dags test``: Airflow's words go to stderr, the result to stdout. Exit code 1 when a run failed."""
     begun = time.monotonic()
     home = new_home()
     try:
-        trial = _trial(home, {name: value for name, value in vars(args).items() if name in FORM})
+        trials = _trial(home, {name: value for name, value in vars(args).items() if name in FORM}, args.dag)
     finally:
         shutil.rmtree(home)
-    for task, state in trial.tasks.items():
-        say(f"{'[green]✓[/green]' if state == 'success' else '[red]✗[/red]'} {task}: {state}")
+    for dag, trial in trials.items():
+        for task, state in trial.tasks.items():
+            say(f"{MARKS.get(state, '[red]✗[/red]')} {dag} {task}: {state}")
+    failed = [dag for dag, trial in trials.items() if trial.state != "success"]
     if args.json:
-        emit({"state": trial.state, "tasks": trial.tasks, "seconds": round(time.monotonic() - begun, 1)})
-    if trial.state != "success":
-        say(f"[red]{trial.state}[/red]: the lines above say why")
+        told = {dag: {"state": trial.state, "tasks": trial.tasks} for dag, trial in trials.items()}
+        state = "failed" if failed else "success"
+        emit({"state": state, "dags": told, "seconds": round(time.monotonic() - begun, 1)})
+    if failed:
+        say(f"[red]{failed[0]} failed[/red]: the lines above say why")
         sys.exit(1)
 
 
-def _trial(home: Path, params: dict[str, Any]) -> Trial:
+def _trial(home: Path, params: dict[str, Any], names: list[str]) -> dict[str, Trial]:
     """Airflow takes its settings and its streams when it is imported: both are set before."""
     enter(home)
     with contextlib.redirect_stdout(sys.stderr):
         from dags.trial import run_trial  # noqa: PLC0415
 
-        return run_trial(params)
+        return run_trial(params, names)
 
 
 def _add_option(sub: argparse.ArgumentParser, name: str, field: Field) -> None:
@@ -102,11 +127,15 @@ def _add_option(sub: argparse.ArgumentParser, name: str, field: Field) -> None:
     how: dict[str, Any] = {"choices": field.schema.get("enum")}
     if kind == "boolean":
         how = {"action": "store_true"}
+    elif isinstance(kind, str) and kind in NUMBERS:
+        how = {"type": NUMBERS[kind]}
+    elif "number" in kind:
+        how = {"type": float}
     elif "array" in kind:
         how = {"action": "append", "metavar": "SECTION.KEY=VALUE"}
-    elif "null" in kind:
+    elif name in PATHS:
         how = {"type": _absolute}
-    sub.add_argument(f"--{name}", default=argparse.SUPPRESS, help=field.about, **how)
+    sub.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=field.about, **how)
 
 
 def _absolute(text: str) -> str:
@@ -119,13 +148,15 @@ def run() -> None:
     room = verbs.add_parser("dags", help="list, show and try the DAGs of the plan")
     acts = room.add_subparsers(dest="act", required=True, metavar="list|show|test")
     verb(acts, "list", list_verb, "the DAGs and when they run", "dags list")
-    show = verb(acts, "show", show_verb, "the tasks with their order, limits and commands", "dags show")
+    show = verb(acts, "show", show_verb, "the tasks with their order, limits and commands", "dags show promote")
+    show.add_argument("dag", nargs="?", help="one of them; all when none is named")
     show.add_argument("--file", type=Path, help="a plan other than $BEFOREHAND_PLAN or plan.toml")
     show.add_argument(
         "--set", dest="override", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value"
     )
-    about = "run the DAG once, in a throw-away Airflow without a scheduler"
-    test = verb(acts, "test", test_verb, about, "dags test --data journey-small --small")
+    about = "run DAGs once, in a throw-away Airflow without a scheduler"
+    test = verb(acts, "test", test_verb, about, "dags test --data journey-small --small --watch-for 5s")
+    test.add_argument("dag", nargs="*", help="in the order given; by default from the data to the current release")
     for name, field in FORM.items():
         _add_option(test, name, field)
     main(top)

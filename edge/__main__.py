@@ -10,6 +10,7 @@ from edge.exports import KINDS
 from edge.make_bundle import bundle
 from edge.make_vectors import SETTINGS, VECTORS, vectors
 from edge.measure import bench
+from edge.numbers import numbers
 from edge.prompts import prompts
 from edge.roll_out import rollout
 from schemas import cli
@@ -62,6 +63,15 @@ def _prompts(jobs: Any) -> None:
     verb.add_argument("--time-limit", type=float, default=1000.0, metavar="MS", help="of each prompt (default 1000)")
 
 
+def _numbers(jobs: Any) -> None:
+    about = "a device's prompt rows for given cases, to be compared with the other tiers'"
+    verb = cli.verb(jobs, "numbers", numbers, about, "parity --users 50 (it calls `edge numbers`)")
+    _release(verb)
+    verb.add_argument("--bundle", type=Path, metavar="FOLDER", help="of that release: use its graph and codes")
+    verb.add_argument("--cases", type=Path, required=True, help="JSON lines (schemas.cases)")
+    verb.add_argument("--out", type=Path, required=True, help="JSON to write: prompt rows by case")
+
+
 def _vectors(jobs: Any) -> None:
     verb = cli.verb(
         jobs,
@@ -83,6 +93,7 @@ def main() -> None:
     jobs = edge.add_subparsers(dest="job", required=True, metavar="JOB")
     _bundle(jobs)
     _prompts(jobs)
+    _numbers(jobs)
     _vectors(jobs)
     verb = cli.verb(
         jobs,

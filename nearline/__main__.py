@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nearline.forget_verb import add_forget
+from nearline.numbers import add_numbers
 from nearline.replay_verb import add_replay
 from nearline.worker_verb import add_worker
 from schemas.cli import main, parser
@@ -12,4 +13,5 @@ if __name__ == "__main__":
     add_worker(verbs)
     add_replay(verbs)
     add_forget(verbs)
+    add_numbers(verbs)
     main(top)

@@ -62,6 +62,11 @@ def main(argv: list[str]) -> None:
 
         about = "Measure what the prompt adds to Recall@10 while the near-line tier lags (part of `bench edge`)."
         gain.arguments(cli.verb(verbs, "gain", gain.gain, about, "bench edge --invoices invoices.parquet"))
+    elif name == "numbers":
+        from offline import numbers
+
+        about = "The offline tier's numbers for given cases, to be compared with the other tiers' (part of `parity`)."
+        numbers.arguments(cli.verb(verbs, "numbers", numbers.numbers, about, "parity --users 50"))
     else:
         cli.verb(
             verbs,

@@ -16,6 +16,7 @@ def main() -> None:
     _add_explain(verbs)
     _add_ask(verbs)
     _add_bench(verbs)
+    _add_numbers(verbs)
     cli.main(top)
 
 
@@ -62,6 +63,14 @@ def _add_bench(verbs: object) -> None:
     bench.add_argument("--redis", metavar="URL", help="filled with users named bench-N; default: one of its own")
 
 
+def _add_numbers(verbs: object) -> None:
+    about = "this tier's numbers for given cases, to be compared with the other tiers'"
+    numbers = cli.verb(verbs, "numbers", _numbers, about, "parity --users 50 (it calls `python -m online numbers`)")
+    numbers.add_argument("--cases", type=Path, required=True, help="JSON lines (schemas.cases)")
+    numbers.add_argument("--release", required=True, metavar="ID", help="of the release")
+    numbers.add_argument("--out", type=Path, required=True, help="JSON to write: rows, items and scores by case")
+
+
 # Each verb imports what it needs when it runs: --help and `explain` load no model runtime.
 def _serve(args: argparse.Namespace) -> cli.Result:
     return import_module("online.server").serve(args)
@@ -77,6 +86,10 @@ def _ask(args: argparse.Namespace) -> cli.Result:
 
 def _bench(args: argparse.Namespace) -> cli.Result:
     return import_module("online.bench.verb").bench(args)
+
+
+def _numbers(args: argparse.Namespace) -> cli.Result:
+    return import_module("online.numbers").numbers(args)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,13 @@ LAUNCHER = """#!{python}
 import json, os, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 words = sys.argv[1:]
-stage = words[1] if words[0] == "build" else words[0]
+stage = words[1] if words[0] in ("build", "release", "quality", "edge") else words[0]
 with (here / "calls.jsonl").open("a") as calls:
     calls.write(json.dumps(dict(words=words, cwd=os.getcwd(), pid=os.getpid(), environ=dict(os.environ))) + "\\n")
 print(f"progress of {{stage}}", file=sys.stderr, flush=True)
 answer = here / f"{{stage}}.json"
-said = json.loads(answer.read_text()) if answer.exists() else dict(code=0, sleep_s=0, out=json.dumps(dict(stage=stage)))
+usual = dict(code=0, sleep_s=0, out=json.dumps(dict(stage=stage, release="0" * 16, id="b" * 16)))
+said = json.loads(answer.read_text()) if answer.exists() else usual
 time.sleep(said["sleep_s"])
 print("a line before the result")
 print(said["out"])

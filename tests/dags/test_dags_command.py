@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,33 @@ def test_data_of_each_source(params: dict[str, Any]) -> None:
     assert arguments("data", files | {"profiles": "/d/p.csv"})[-3:] == ["--profiles", "/d/p.csv", "--json"]
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("bundle", "edge bundle --release 0123456789abcdef"),
+        ("verify", "release verify 0123456789abcdef"),
+        ("gate", "quality gate --release 0123456789abcdef"),
+        ("canary", "quality canary --release 0123456789abcdef --share 0.05"),
+        ("watch_canary", "quality watch --release 0123456789abcdef --canary --for 5m"),
+        ("promote", "release promote 0123456789abcdef --why 'the DAG promote: gate and canary passed'"),
+        ("watch", "quality watch --release 0123456789abcdef --for 10m"),
+        ("undo", "quality undo --release 0123456789abcdef --why 'the DAG promote: the watch failed'"),
+        ("rollout", "edge rollout --bundle fedcba9876543210 --share 0.5"),
+        ("freshness", "quality freshness"),
+        ("parity", "parity --users 50"),
+        ("dead_letters", "quality dead-letters"),
+        ("drift", "quality drift --unknown 2 --rest-h 20"),
+    ],
+)
+def test_a_step_after_the_build(params: dict[str, Any], step: str, words: str) -> None:
+    params |= {"release": "0123456789abcdef", "bundle": "fedcba9876543210", "share": 0.5}
+    assert arguments(step, params) == [*shlex.split(words), "--json"]
+
+
+def test_without_a_share_the_plans_is_taken(params: dict[str, Any]) -> None:
+    assert "--share" not in arguments("rollout", params | {"bundle": "b" * 16})
+
+
 @pytest.mark.parametrize(("source", "missing"), [("files", "catalogue"), ("online-retail", "file")])
 def test_a_source_without_its_file_is_refused_by_name(params: dict[str, Any], source: str, missing: str) -> None:
     with pytest.raises(DataError, match=f"param {missing}"):
@@ -67,6 +95,16 @@ def test_a_source_without_its_file_is_refused_by_name(params: dict[str, Any], so
         ("set", ["model=1"]),
         ("set", ["model.epochs=1\n"]),
         ("set", "model.epochs=1"),
+        ("release", "latest"),
+        ("release", "0123456789abcdef\n"),
+        ("bundle", "--share"),
+        ("share", 1.5),
+        ("canary_share", None),
+        ("watch_for", "soon"),
+        ("users", 0),
+        ("most", 0),
+        ("most", 32),
+        ("rest_h", -1),
     ],
 )
 def test_the_form_refuses(name: str, value: object) -> None:

@@ -26,22 +26,42 @@ def dags(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_list() -> None:
-    done = dags("list", "--json")
-    assert json.loads(done.stdout) == {"dags": [{"id": "precompute", "schedule": "0 3 * * *", "num_tasks": 9}]}
+    found = {dag["id"]: dag for dag in json.loads(dags("list", "--json").stdout)["dags"]}
+    assert found["semantic_index"] == {
+        "id": "semantic_index",
+        "starts": "at 0 3 * * * UTC, when there is drift",
+        "num_tasks": 3,
+    }
+    assert found["backfill"]["starts"] == "only by hand"
 
 
 def test_show_as_json_follows_the_plan() -> None:
-    shown = json.loads(dags("show", "--json", "--set", 'assets.generator.budget="7m"').stdout)
-    tasks = {task["id"]: task for task in shown["tasks"]}
-    assert tasks["train"] == {"id": "train", "group": "generator", "after": ["index"], "limit_s": 420.0}
-    assert shown["schedule"] == "0 3 * * *"
+    shown = json.loads(dags("show", "generator", "--json", "--set", 'assets.generator.budget="7m"').stdout)
+    (dag,) = shown["dags"]
+    assert dag["deadline_s"] == 420.0
+    tasks = {task["id"]: task for task in dag["tasks"]}
+    assert tasks["evaluate"] == {
+        "id": "evaluate",
+        "after": ["train"],
+        "reads": [],
+        "makes": [],
+        "limit_s": 420.0,
+        "retries": 1,
+    }
 
 
 def test_show_as_a_tree_names_tasks_limits_and_commands() -> None:
     text = " ".join(dags("show", COLUMNS="200").stderr.split())
-    assert "generator · after semantic_index · limit of each task 2 h · fresh for 8 d" in text
+    assert "generator when semantic_index is new · alert after 2 h" in text
     assert "./beforehand build train --data journey" in text
-    assert text.index("encode") < text.index("lists") < text.index("promote")
+    assert "undo · only when watch_canary or watch failed" in text
+    assert text.index("encode") < text.index("lists") < text.index("rollout")
+
+
+def test_show_refuses_an_unknown_dag() -> None:
+    done = dags("show", "precompute")
+    assert done.returncode == 1
+    assert "no such DAG (got 'precompute'). There are: semantic_index" in " ".join(done.stderr.split())
 
 
 def test_show_takes_the_defaults_of_scheduled_runs() -> None:
@@ -84,6 +104,7 @@ def test_a_failed_trial_says_which_task_and_why(fake_root: Any, tmp_path: Path) 
     assert done.returncode == 1
     result = json.loads(done.stdout)
     assert result["state"] == "failed"
-    assert [result["tasks"][task] for task in ("encode", "index", "train")] == ["success", "failed", "upstream_failed"]
+    assert result["dags"]["semantic_index"]["tasks"] == {"data": "success", "encode": "success", "index": "failed"}
+    assert list(result["dags"]) == ["semantic_index"]
     assert "catalogue.parquet: no items. Add some." in done.stderr
     assert list((tmp_path / "state" / "run" / "airflow").iterdir()) == []

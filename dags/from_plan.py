@@ -1,4 +1,4 @@
-"""The DAG file that Airflow parses: the DAG ``precompute``, made from the plan."""
+"""The DAG file that Airflow parses: every DAG, made from the plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CHECKOUT = str(Path(__file__).resolve().parent.parent)
 if CHECKOUT not in sys.path:
     sys.path.append(CHECKOUT)
 
-from dags.factory import make_dag  # noqa: E402 - needs the path
+from dags.factory import make_dags  # noqa: E402 - needs the path
 from dags.form import defaults_from  # noqa: E402
 from schemas.plan import load_plan  # noqa: E402
 
-dag = make_dag(load_plan(), defaults_from(os.environ))
+globals().update(make_dags(load_plan(), defaults_from(os.environ)))  # Airflow finds DAGs among a module's names

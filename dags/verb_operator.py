@@ -1,4 +1,4 @@
-"""The operator of every task: run one stage, log what it says, return the JSON it ends with."""
+"""The operator of every task: run one verb, log what it says, return the JSON it ends with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from dags.command import arguments, by_hand, environment, launcher, root
+from dags.command import arguments, by_hand, environment, for_day, launcher, news, root
 from schemas.errors import BeforehandError, DataError, PlanError, ReleaseError
 
 if TYPE_CHECKING:
@@ -23,22 +23,35 @@ REFUSALS = {PlanError.exit_code, DataError.exit_code, ReleaseError.exit_code}
 STOP_GRACE_S = 10.0
 
 
-class StageOperator(BaseOperator):
-    """``./beforehand`` with one stage, in the environment of that stage's tier.
+class VerbOperator(BaseOperator):
+    """``./beforehand`` with one step, in the environment of that step's tier.
 
     Progress goes to the task's log line by line; the result, one JSON object, becomes the XCom ``return_value``.
-    A stage that refuses its input fails at once, anything else is tried again.
+    A verb that refuses its input fails at once, anything else is tried again.
+    A run that an asset started takes the data set, the release and the like from that asset's event.
+
+    Args:
+        step: see ``dags.command.arguments``.
+        skip_unless: key of the result; when it is false the task is skipped, and its assets are not new.
+        day: of a backfill, YYYYMMDD.
     """
 
-    def __init__(self, *, stage: str, **kwargs: Any) -> None:
+    template_fields = ("day",)
+
+    def __init__(self, *, step: str, skip_unless: str = "", day: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.stage = stage
+        self.step = step
+        self.skip_unless = skip_unless
+        self.day = day
         self._process: subprocess.Popen[bytes] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Raises AirflowFailException for a refusal, AirflowException for what may pass."""
+        params = {**context["params"], **_carried(context)}  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        if self.day:
+            params = for_day(params, self.day)
         try:
-            words = arguments(self.stage, context["params"])  # pyright: ignore[reportTypedDictNotRequiredAccess]
+            words = arguments(self.step, params)
         except BeforehandError as error:
             raise AirflowFailException(str(error)) from None
         self.log.info("%s", by_hand(words))
@@ -49,6 +62,10 @@ class StageOperator(BaseOperator):
         if code != 0:
             failure = AirflowFailException if code in REFUSALS else AirflowException
             raise failure(f"{by_hand(words)} ended with exit code {code}{_reason(said)}")
+        if self.skip_unless and not said.get(self.skip_unless):
+            raise AirflowSkipException(f"not {self.skip_unless}: {said}")
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = news(self.step, params, said)  # pyright: ignore[reportTypedDictNotRequiredAccess]
         return said
 
     def _run(self, command: list[str], result: IO[bytes]) -> int:
@@ -72,7 +89,7 @@ class StageOperator(BaseOperator):
             raise
 
     def on_kill(self) -> None:
-        """Stop the stage: politely, then not. A stage stopped at any point leaves its old result or its new one."""
+        """Stop the verb: politely, then not. A stage stopped at any point leaves its old result or its new one."""
         if self._process is None or self._process.poll() is not None:
             return
         os.killpg(self._process.pid, signal.SIGTERM)
@@ -81,6 +98,13 @@ class StageOperator(BaseOperator):
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def _carried(context: Context) -> dict[str, Any]:
+    """What the newest of the asset events that started this run brought; nothing for a run by hand or by time."""
+    events = [event for found in (context.get("triggering_asset_events") or {}).values() for event in found]
+    newest = max(events, key=lambda event: event.timestamp, default=None)
+    return dict(newest.extra or {}) if newest else {}
 
 
 def _last_object(output: bytes) -> dict[str, Any]:
