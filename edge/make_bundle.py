@@ -186,7 +186,9 @@ def bundle(args: argparse.Namespace) -> dict[str, Any]:
     with cli.step("bundle") as said:
         manifest, is_new = make_bundle(source, Settings.of(load_plan(None, args.set)), out, args.graph)
         files = {name: entry.num_bytes for name, entry in manifest.content.files.items()}
-        said(f"{manifest.id} ({manifest.content.graph}), {first_bytes(files):,} bytes for a first load")
+        was = "" if is_new else ", made before"
+        said(f"{manifest.id} ({manifest.content.graph}{was}), {first_bytes(files):,} bytes for a first load")
+    cli.say(f"  for the apps to pin: {pinned(sign.public_key())}")
     return {
         "id": manifest.id,
         "new": is_new,
