@@ -1,22 +1,30 @@
-"""``./beforehand release``: list, show, verify, promote, roll back, mark as bad."""
+"""``./beforehand release``: list, verify, try, promote, roll back, mark, delete; push to and fetch from a store."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from offline.build.accounts import size_of
+from offline.release_gc import removable, remove, reported
+from offline.release_store import VARIABLE, Store
 from schemas import cli
 from schemas.errors import ReleaseError
-from schemas.locations import public_key_path
+from schemas.locations import public_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow
+from schemas.registry.database import wall_ms
+from schemas.registry.leases import Lease, held
 from schemas.release import load_public_key, read_manifest, verify_files
+from schemas.units import seconds
 
-ACTS = ("list", "show", "promote", "rollback", "bad", "verify")
-NEEDS_ID = ("show", "promote", "bad", "verify")
-NEEDS_WHY = ("rollback", "bad")
+PROMOTION = "promotion"
+NEEDS_ID = ("show", "promote", "canary", "bad", "verify", "push", "fetch")
+NEEDS_WHY = ("rollback", "bad", "end-canary")
 
 
 def release(args: argparse.Namespace) -> cli.Result:
@@ -29,22 +37,22 @@ def release(args: argparse.Namespace) -> cli.Result:
         raise ReleaseError(
             "no reason given", where=f"release {args.act}", mend='Add --why "…": it is kept with the act.'
         )
-    acts = {"list": _list, "show": _show, "promote": _promote, "rollback": _rollback, "bad": _bad, "verify": _verify}
-    return acts[args.act](Registry(), args)
+    return ACTS[args.act](Registry(), args)
 
 
 def _list(registry: Registry, _args: argparse.Namespace) -> cli.Result:
-    rows = registry.all()
+    rows, pointer = registry.all(), registry.pointer()
     for row in rows:
-        cli.say(f"{row.id}  {row.status:8}  Recall@50 {row.metrics.get('recall_at_50', 0):.4f}  {row.path}")
+        status = f"canary {pointer.canary_share:.0%}" if row.id == pointer.canary else row.status
+        cli.say(f"{row.id}  {status:11}  Recall@50 {row.metrics.get('recall_at_50', 0):.4f}  {row.path}")
     if not rows:
         cli.say("no releases: make one with `./beforehand build`")
-    return {"releases": [_row(row) for row in rows]}
+    return {"releases": [_row(row) for row in rows], "pointer": msgspec.to_builtins(pointer)}
 
 
 def _show(registry: Registry, args: argparse.Namespace) -> cli.Result:
     row = registry.get(args.id)
-    manifest = read_manifest(Path(row.path), load_public_key(public_key_path()))
+    manifest = read_manifest(releases_dir() / row.path, load_public_key(public_key_path()))
     acts = [act for act in registry.history() if act["release"] == row.id]
     cli.say(f"{row.id}: {row.status}, {manifest.content.model.num_items:,} items, {len(manifest.content.files)} files")
     for name, value in sorted(row.metrics.items()):
@@ -55,16 +63,86 @@ def _show(registry: Registry, args: argparse.Namespace) -> cli.Result:
 
 
 def _promote(registry: Registry, args: argparse.Namespace) -> cli.Result:
-    _verified(registry.get(args.id))
-    changed = registry.promote(args.id, why=args.why or "asked for", force=args.force)
+    with _alone(registry, args) as lease:
+        _verified(registry.get(args.id))
+        changed = registry.promote(args.id, why=args.why or "asked for", force=args.force, lease=lease)
     cli.say(f"{args.id} is current" if changed else f"{args.id} was current already")
     return {"release": args.id, "changed": changed}
 
 
+def _canary(registry: Registry, args: argparse.Namespace) -> cli.Result:
+    with _alone(registry, args):
+        _verified(registry.get(args.id))
+        changed = registry.canary(args.id, args.share, why=args.why or "asked for")
+    cli.say(f"{args.id} is tried by {args.share:.3g} of the users" if changed else "it was so already")
+    return {"release": args.id, "share": args.share, "changed": changed}
+
+
+def _end_canary(registry: Registry, args: argparse.Namespace) -> cli.Result:
+    ended = registry.end_canary(why=args.why)
+    cli.say(f"{ended} is tried no longer" if ended else "no release was tried")
+    return {"release": ended, "changed": ended is not None}
+
+
 def _rollback(registry: Registry, args: argparse.Namespace) -> cli.Result:
-    back = registry.rollback(why=args.why)
+    with _alone(registry, args) as lease:
+        back = registry.rollback(why=args.why, lease=lease)
     cli.say(f"back to {back}")
     return {"release": back, "changed": True}
+
+
+def _gc(registry: Registry, args: argparse.Namespace) -> cli.Result:
+    urls = args.url or [url for url in [os.environ.get("BEFOREHAND_ONLINE", "")] if url]
+    try:
+        before = wall_ms() - int(seconds(args.older_than) * 1000)
+    except ValueError as error:
+        raise ReleaseError(str(error), where="--older-than", value=args.older_than, mend="As in 7d.") from None
+    store = Store(args.store) if args.store or os.environ.get(VARIABLE) else None
+    with _alone(registry, args):
+        rows = removable(registry.all(), registry.pointer(), reported(urls), keep=args.keep, made_before_ms=before)
+        freed = 0
+        for row in rows:
+            freed += remove(registry, row, store, why=args.why or "gc") if args.yes else _size(row)
+            cli.say(f"{'deleted' if args.yes else 'would delete'} {row.id} ({row.status})")
+    cli.say(f"{len(rows)} releases, {freed:,} bytes" + ("" if args.yes else "; nothing was done: say --yes"))
+    return {"releases": [row.id for row in rows], "bytes": freed, "deleted": args.yes, "asked": urls}
+
+
+def _push(registry: Registry, args: argparse.Namespace) -> cli.Result:
+    row = registry.get(args.id)
+    _verified(row)
+    store = Store(args.store)
+    manifest = read_manifest(releases_dir() / row.path, load_public_key(public_key_path()))
+    changed = store.push(releases_dir() / row.path, manifest)
+    cli.say(f"{args.id} is in {store.url}" + ("" if changed else ", as before"))
+    return {"release": args.id, "store": store.url, "changed": changed}
+
+
+def _fetch(_registry: Registry, args: argparse.Namespace) -> cli.Result:
+    manifest = Store(args.store).fetch(args.id)
+    cli.say(f"{manifest.id} is here, verified: promote it with `./beforehand release promote {manifest.id}`")
+    return {"release": manifest.id, "files": len(manifest.content.files)}
+
+
+def _store(_registry: Registry, args: argparse.Namespace) -> cli.Result:
+    store = Store(args.store)
+    ids = store.ids()
+    for name in ids:
+        cli.say(name)
+    return {"store": store.url, "releases": ids}
+
+
+@contextmanager
+def _alone(registry: Registry, args: argparse.Namespace) -> Iterator[Lease]:
+    """One act at a time on what serves: a second operator is told who and why."""
+    about = f"release {args.act} {args.id or ''}: {args.why or 'asked for'}"
+    with held(registry.database, PROMOTION, about=about) as (lease, _):
+        yield lease
+
+
+def _size(row: ReleaseRow) -> int:
+    folder = releases_dir() / row.path
+    return size_of(folder) if folder.is_dir() else 0
 
 
 def _bad(registry: Registry, args: argparse.Namespace) -> cli.Result:
@@ -81,8 +159,8 @@ def _verify(registry: Registry, args: argparse.Namespace) -> cli.Result:
 
 def _verified(row: ReleaseRow) -> int:
     """Check signature and files; a damaged release is never promoted."""
-    manifest = read_manifest(Path(row.path), load_public_key(public_key_path()))
-    verify_files(Path(row.path), manifest)
+    manifest = read_manifest(releases_dir() / row.path, load_public_key(public_key_path()))
+    verify_files(releases_dir() / row.path, manifest)
     return len(manifest.content.files)
 
 
@@ -90,9 +168,32 @@ def _row(row: ReleaseRow) -> dict[str, Any]:
     return msgspec.to_builtins(row)
 
 
+ACTS = {
+    "list": _list,
+    "show": _show,
+    "verify": _verify,
+    "canary": _canary,
+    "end-canary": _end_canary,
+    "promote": _promote,
+    "rollback": _rollback,
+    "bad": _bad,
+    "gc": _gc,
+    "push": _push,
+    "fetch": _fetch,
+    "store": _store,
+}
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's options."""
-    parser.add_argument("act", choices=ACTS)
-    parser.add_argument("id", nargs="?", help="of the release")
-    parser.add_argument("--why", default="", help="kept with the act; needed for rollback, bad and --force")
-    parser.add_argument("--force", action="store_true", help="promote a release that is marked bad")
+    add = parser.add_argument
+    add("act", choices=ACTS)
+    add("id", nargs="?", help="of the release")
+    add("--why", default="", help="kept with the act; needed for rollback, bad, end-canary and --force")
+    add("--force", action="store_true", help="promote a release that is marked bad, or while another is tried")
+    add("--share", type=float, default=0.05, metavar="S", help="canary: of the users (default: 0.05)")
+    add("--store", default="", metavar="URL", help=f"push, fetch, store, gc: object store (default: ${VARIABLE})")
+    add("--keep", type=int, default=2, metavar="N", help="gc: newest releases kept besides those that serve (2)")
+    add("--older-than", default="7d", metavar="AGE", help="gc: leave younger ones (default: 7d)")
+    add("--url", action="append", metavar="URL", help="gc: services asked what they use (default: $BEFOREHAND_ONLINE)")
+    add("--yes", action="store_true", help="gc: really delete; without it nothing is done")
