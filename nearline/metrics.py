@@ -49,9 +49,9 @@ class Tally:
         self._freshness_ms: deque[float] = deque(maxlen=SAMPLES)
         self._begun, self._cpu = time.monotonic(), time.process_time()
 
-    def serve(self, port: int) -> tuple[Any, Any]:
-        """Expose the metrics at http://127.0.0.1:PORT/metrics; returns the server and its thread."""
-        return start_http_server(port, addr="127.0.0.1", registry=self.registry)
+    def serve(self, port: int, host: str = "127.0.0.1") -> tuple[Any, Any]:
+        """Expose the metrics at http://HOST:PORT/metrics; returns the server and its thread."""
+        return start_http_server(port, addr=host, registry=self.registry)
 
     def add(self, **counts: int) -> None:
         """Add to counts by name (``records=3, states=2``)."""

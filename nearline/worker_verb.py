@@ -35,7 +35,8 @@ def add_worker(verbs: Any) -> None:
     ends.add_argument("--once", action="store_true", help="stop at the end of the windows topic")
     ends.add_argument("--until-idle", type=float, metavar="S", help="stop after S seconds without a record")
     sub.add_argument("--release", metavar="ID", help="encode with this release and stay with it (default: current)")
-    sub.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://127.0.0.1:P/metrics")
+    sub.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://HOST:P/metrics")
+    sub.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="another than %(default)s: in a pod")
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -46,7 +47,7 @@ def _run(args: argparse.Namespace) -> Result:
         signal.signal(number, lambda _number, _frame: stop.set())
     tally = Tally()
     if args.metrics_port is not None:
-        tally.serve(args.metrics_port)
+        tally.serve(args.metrics_port, args.metrics_host)
     follower = ReleaseFollower(Registry(), args.release)
     release = follower.first()
     ensure_topics(kafka)
