@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from infra.plan import picture
+from infra.plan import advise_verb, picture
 from infra.plan.ages import ages, reach
 from infra.plan.evaluate import Evaluator
 from infra.plan.frozen import Frozen, plain, read_frozen
@@ -91,13 +91,6 @@ def apply(args: argparse.Namespace) -> Result:
     return done
 
 
-def advise(args: argparse.Namespace) -> Result:
-    """``plan advise``."""
-    from infra.plan.advise_verb import advise as run  # noqa: PLC0415 - it asks services
-
-    return run(args)
-
-
 def _evaluator() -> Evaluator:
     registry = Registry()
     return Evaluator(registry, reach=partial(reach, registry))
@@ -170,14 +163,9 @@ def run() -> None:
     do.add_argument("frozen", nargs="?", type=Path, help="what `explain --out` wrote (default: as explained now)")
     do.add_argument("--why", default="", help="kept with the act")
     do.add_argument("--breaking", action="store_true", help="also changes that devices and stores must follow")
-    _add_advise(acts)
-    main(top)
-
-
-def _add_advise(acts: Any) -> None:
     about = "where precompute pays, from measured costs and the traffic, under budgets"
-    sub = _add(acts, "advise", advise, about, "advise --redis-bytes 256MB --encodes-per-s 500")
-    sub.add_argument("--url", metavar="URL", help="of the service (default: $BEFOREHAND_ONLINE)")
+    advise_verb.arguments(_add(acts, "advise", advise_verb.advise_verb, about, "advise --redis-bytes 256MB"))
+    main(top)
 
 
 if __name__ == "__main__":

@@ -95,12 +95,13 @@ def _age(name: str, asset: Asset, rows: dict[str, FreshRow], link: redis.Redis |
     if link is None:
         return Age("unknown", None, "Redis can't be asked")
     try:
-        return _sampled(name, asset, link)
+        return sampled(name, asset, link)
     except redis.RedisError as error:
         return Age("unknown", None, f"Redis: {error}")
 
 
-def _sampled(name: str, asset: Asset, link: redis.Redis) -> Age:
+def sampled(name: str, asset: Asset, link: redis.Redis) -> Age:
+    """The median age of the first keys that Redis finds. Raises redis.RedisError."""
     now = wall_ms()
     found = [age_s(made_at, now) for made_at in _made_at(name, link)]
     if not found:
