@@ -43,11 +43,16 @@ def _recall(result: dict[str, Any]) -> list[str]:
         f"{'delay':<10} {'missed':>7} {'default':>8} {'prompt':>8} {'gain':>9}",
     ]
     for delay, row in found["by_delay"].items():
-        lines.append(
-            f"{delay + ' s':<10} {row['missed_events']:>7g} {row['stale']:>8.4f} {row['prompted']:>8.4f} "
-            f"{row['gain']:>+9.4f} ± {row['standard_error']:.4f}"
-        )
+        lines.append(f"{delay + ' s':<10} {row['missed_events']:>7g} {_gain(row)}")
+        if row["few_events"]["cases"]:
+            few = row["few_events"]
+            lines.append(f"{'':<18} {_gain(few)}   the {few['cases']} with few events; all seen: {few['seen_all']:.4f}")
     return lines
+
+
+def _gain(row: dict[str, Any]) -> str:
+    means = f"{row['stale']:>8.4f} {row['prompted']:>8.4f}"
+    return f"{means} {row['gain']:>+9.4f} ± {row['standard_error']:.4f}"
 
 
 def _first_line(text: str) -> str:

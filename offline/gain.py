@@ -43,6 +43,7 @@ from schemas.release import (
 
 DELAYS_S = (1.0, 10.0, 60.0)
 FIRST = 10
+FEW = 20
 BATCH = 32
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -183,30 +184,44 @@ def recall(lists: Ints, cases: Sequence[Asked], first: int = FIRST) -> NDArray[n
     return np.array(hits)
 
 
-def measure(tiers: Tiers, cases: Sequence[Asked], delays_s: Sequence[float]) -> dict[str, Any]:
-    """Recall@10 when everything was seen and, by delay in seconds, without and with the prompt.
+def compared(stale: NDArray[np.float64], prompted: NDArray[np.float64], fresh: NDArray[np.float64]) -> dict[str, float]:
+    """Means over the cases; ``standard_error`` is that of the gain, each case paired with itself."""
+    if not len(stale):
+        return {"cases": 0}
+    gains = prompted - stale
+    means = {"seen_all": fresh, "stale": stale, "prompted": prompted, "gain": gains}
+    error = float(gains.std() / np.sqrt(len(gains)))
+    return {"cases": len(stale), **{name: round(float(v.mean()), 5) for name, v in means.items()}} | {
+        "standard_error": round(error, 5)
+    }
 
-    ``standard_error`` is that of the gain, over the cases, each paired with itself.
+
+def measure(tiers: Tiers, cases: Sequence[Asked], delays_s: Sequence[float]) -> dict[str, Any]:
+    """Recall@10 by delay in seconds, without the prompt, with it, and had everything been seen.
+
+    ``few_events`` are the cases whose state holds fewer than ``FEW`` events: those that have most to gain.
     """
 
-    def answered(delay_s: float, *, on_device: bool) -> NDArray[np.float64]:
-        seen = [delayed(case, delay_s * 1000, tiers.model.window, tiers.model.local_events) for case in cases]
-        title = f"{delay_s:g} s late, {'with' if on_device else 'without'} the prompt"
-        return recall(tiers.lists(seen, title, on_device=on_device), seen)
+    def seen(delay_s: float) -> list[Asked]:
+        return [delayed(case, delay_s * 1000, tiers.model.window, tiers.model.local_events) for case in cases]
 
+    def answered(some: Sequence[Asked], title: str, *, on_device: bool) -> NDArray[np.float64]:
+        return recall(tiers.lists(some, title, on_device=on_device), some)
+
+    fresh = answered(seen(0.0), "all seen", on_device=False)
     rows: dict[str, Any] = {}
     for delay_s in delays_s:
-        stale, prompted = answered(delay_s, on_device=False), answered(delay_s, on_device=True)
-        gains = prompted - stale
+        late = seen(delay_s)
+        stale = answered(late, f"{delay_s:g} s late", on_device=False)
+        prompted = answered(late, f"{delay_s:g} s late, with the prompt", on_device=True)
+        few = np.array([len(case.window) < FEW for case in late])
         missed = [int(np.sum(case.times > case.at - delay_s * 1000)) for case in cases]
         rows[f"{delay_s:g}"] = {
-            "stale": round(float(stale.mean()), 5),
-            "prompted": round(float(prompted.mean()), 5),
-            "gain": round(float(gains.mean()), 5),
-            "standard_error": round(float(gains.std() / np.sqrt(len(gains))), 5),
+            **compared(stale, prompted, fresh),
             "missed_events": round(float(np.mean(missed)), 2),
+            "few_events": compared(stale[few], prompted[few], fresh[few]),
         }
-    return {"seen_all": round(float(answered(0.0, on_device=False).mean()), 5), "by_delay": rows}
+    return {"seen_all": round(float(fresh.mean()), 5), "by_delay": rows}
 
 
 def gain(args: argparse.Namespace) -> cli.Result:

@@ -70,11 +70,16 @@ def test_a_step_that_fails_names_all_that_it_would_have_measured() -> None:
 
 def test_the_gain_is_told_by_delay(found: Found) -> None:
     row = {"stale": 0.1, "prompted": 0.12, "gain": 0.02, "standard_error": 0.003, "missed_events": 1.5}
-    recall = {"seen_all": 0.13, "by_delay": {"10": row}}
+    few = {"cases": 40, "seen_all": 0.2, **row, "gain": 0.05}
+    recall = {
+        "seen_all": 0.13,
+        "by_delay": {"10": {**row, "few_events": few}, "1": {**row, "few_events": {"cases": 0}}},
+    }
     found.gain = {"cases": 1_200, "spacing_s": 5.0, "recall_gain": {"10": 0.02}, "recall_at_10": recall}
     result = summary(found)
     assert result["recall_gain"] == {"10": 0.02}
-    assert "+0.0200 ± 0.0030" in as_text(result)
+    assert as_text(result).count("+0.0200 ± 0.0030") == 2
+    assert as_text(result).count("the 40 with few events") == 1
     assert "a line each 5 s" in as_text(result)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline.gain import Asked, Tiers, delayed, measure, recall, requests, spaced
+from offline.gain import Asked, Tiers, compared, delayed, measure, recall, requests, spaced
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MINUTE = 60_000
@@ -108,3 +108,10 @@ def test_a_delay_that_misses_nothing_gains_nothing(tiers: Tiers) -> None:
     assert set(found["by_delay"]) == {"1", "60"}
     for row in found["by_delay"].values():
         assert (row["gain"], row["missed_events"], row["stale"]) == (0.0, 0.0, found["seen_all"])
+        assert row["few_events"] == {name: row[name] for name in row["few_events"]}
+
+
+def test_the_gain_is_paired() -> None:
+    told = compared(np.array([0.1, 0.5]), np.array([0.2, 0.6]), np.array([1.0, 1.0]))
+    assert told == {"cases": 2, "seen_all": 1.0, "stale": 0.3, "prompted": 0.4, "gain": 0.1, "standard_error": 0.0}
+    assert compared(np.zeros(0), np.zeros(0), np.zeros(0)) == {"cases": 0}
