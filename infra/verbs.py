@@ -43,6 +43,9 @@ VERBS: dict[str, Verb] = {
     "report": Verb(None, "infra.report:main", "try", "show the last demo's result again", "report"),
     "data": Verb("offline", "offline", "offline", "fetch or make a catalogue and its events", "data --help"),
     "build": Verb("offline", "offline", "offline", "train the model and make a release", "build --help"),
+    "insert": Verb(
+        "offline", "offline", "offline", "put new items into a release, without training", "insert --items new.csv"
+    ),
     "release": Verb("offline", "offline", "offline", "list, promote, roll back releases", "release list"),
     "stream": Verb("streaming", "streaming", "nearline", "submit and run the Flink jobs", "stream --help"),
     "worker": Verb("nearline", "nearline", "nearline", "encode users' windows into Redis", "worker"),

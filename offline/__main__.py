@@ -52,6 +52,11 @@ def main(argv: list[str]) -> None:
 
         about = "List, show, verify, promote and roll back releases."
         releases.arguments(cli.verb(verbs, "release", releases.release, about, "release list"))
+    elif name == "insert":
+        from offline.build import insert_verb
+
+        about = "Put new items into the newest release of a data set: codes by the nearest centroids, no training."
+        insert_verb.arguments(cli.verb(verbs, "insert", insert_verb.insert_items, about, "insert --items new.csv"))
     elif argv[:2] == ["bench", "index"]:
         from offline.index import bench
 

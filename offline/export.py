@@ -18,6 +18,8 @@ from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
 
 OPSET = 20
+MAX_IR = 10
+"""Of ONNX files that onnxruntime 1.20 reads, the oldest that releases declare (``offline.release_folder``)."""
 TOLERANCE = 1e-4
 Inputs = Mapping[str, Tensor]
 OUTPUTS = {INTENT_ENCODER: ("rows",), PROMPT_ENCODER: ("prompt",), DECODER: ("item", "score")}
@@ -89,6 +91,24 @@ def check_parity(module: nn.Module, inputs: Inputs, path: Path) -> None:
                 where=f"{path.name} {output.name}",
                 value=wrong,
                 mend="Do not publish; compare the versions of torch, onnxscript and onnxruntime.",
+            )
+
+
+def check_runtime(path: Path) -> None:
+    """Whether the declared runtime can read the graph.
+
+    Raises:
+        ReleaseError: naming the graph and what is too new in it.
+    """
+    model = onnx.load(path, load_external_data=False)
+    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    for what, got, most in (("opset", opset, OPSET), ("IR version", model.ir_version, MAX_IR)):
+        if got > most:
+            raise ReleaseError(
+                f"its {what} is newer than the declared runtime reads (at most {most})",
+                where=path.name,
+                value=got,
+                mend="Export with another version of onnx, or raise MINIMUM_RUNTIMES.",
             )
 
 

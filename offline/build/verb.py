@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 
+from offline.build import pipelines
 from offline.build.stage import Build, read_record
 from offline.build.stages import NAMES, digest, explain, run_build
 from schemas import cli
@@ -18,6 +19,7 @@ def build_release(args: argparse.Namespace) -> cli.Result:
     """Run the verb: one stage or all."""
     build = Build(args.data, load_plan(overrides=args.set), force=args.force, threads=args.threads)
     _check_data(build)
+    pipelines.use(args.runner, args.beam_option)
     if args.explain:
         return _explain(build)
     begun = time.monotonic()
@@ -70,6 +72,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="another value than the plan's")
     add("--force", action="store_true", help="run the stages though nothing changed")
+    add("--runner", metavar="NAME", help="of the Beam pipelines (default: in this process)")
+    add("--beam-option", action="append", default=[], metavar="--KEY=VALUE", help="of that runner; may come again")
     add("--explain", action="store_true", help="say what would run and why, and do nothing")
     add("--expect", default="", metavar="DIGEST", help="do nothing unless --explain would still say the same")
     add("--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: the cores allowed, {cores})")

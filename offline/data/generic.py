@@ -29,7 +29,7 @@ def read_files(catalogue: Path, events: Path, profiles: Path | None = None) -> S
     Raises:
         DataError: a file can't be read, lacks a column, or has no good row.
     """
-    items, bad_items = _catalogue(catalogue)
+    items, bad_items = read_catalogue(catalogue)
     happened, bad_events = _events(events, items)
     people, bad_people = _profiles(profiles)
     for path, frame in ((catalogue, items), (events, happened)):
@@ -38,7 +38,12 @@ def read_files(catalogue: Path, events: Path, profiles: Path | None = None) -> S
     return Source("files", items, happened, people, pl.concat([bad_items, bad_events, bad_people]))
 
 
-def _catalogue(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_catalogue(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The good rows of a catalogue, and the rejected ones.
+
+    Raises:
+        DataError: the file can't be read, or lacks a column.
+    """
     frame, torn = _read(path, ("item_id", "title"), ("text", "category", "brand"))
     frame = frame.with_columns(again=~pl.col("item_id").is_first_distinct())
     rules = [*id_rules("item_id"), (pl.col("again"), "an item_id that came before", "item_id")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from offline.data.forgotten import forget, read_forgotten
 from offline.data.generic import read_files
 from offline.data.journey import read_journey
 from offline.data.online_retail import read_online_retail
@@ -19,6 +20,8 @@ from schemas.plan import load_plan
 def make_data(args: argparse.Namespace) -> cli.Result:
     """Run the verb; the result is ``dataset.json`` with the name and the folder."""
     source = _read(args)
+    if args.forgotten:
+        source = forget(source, read_forgotten(args.forgotten))
     name = args.name or _default_name(source, small=args.small)
     folder = state_dir() / "data" / name
     with cli.step(f"data {name}") as made:
@@ -61,3 +64,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--catalogue", type=Path, help="your items: item_id, title[, text, category, brand]")
     add("--events", type=Path, help="your events: user_id, item_id, kind, at[, event_id]")
     add("--profiles", type=Path, help="your users' buckets: user_id, bucket")
+    add("--forgotten", type=Path, help="users to leave out: what `forget --list` prints")

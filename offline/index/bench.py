@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -88,7 +89,8 @@ def _inserted(book: Codebook, new: Floats) -> dict[str, float]:
 
 def _neighbours(vectors: Floats, rng: np.random.Generator, *, compare: bool) -> dict[str, object]:
     queries = vectors[rng.integers(0, len(vectors), QUERIES)]
-    queries = unit_rows(queries + rng.standard_normal(queries.shape, np.float32) * np.float32(0.02))
+    near = queries + rng.standard_normal(queries.shape, np.float32) * np.float32(0.02)
+    queries = unit_rows(near.astype(np.float32))
     wanted = Nearest(vectors, exact=True).search(queries, TOP)[1]
     result: dict[str, object] = {}
     makers: dict[str, Callable[[Floats], Nearest | faiss.Index]] = {"inverted file": lambda v: Nearest(v, exact=False)}
@@ -112,7 +114,8 @@ def _neighbours(vectors: Floats, rng: np.random.Generator, *, compare: bool) -> 
 
 
 def _hnsw(vectors: Floats) -> faiss.Index:
-    index = faiss.IndexHNSWSQ(vectors.shape[1], faiss.ScalarQuantizer.QT_8bit, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
+    made: Any = faiss.IndexHNSWSQ  # its stub has the types of another overload
+    index = made(vectors.shape[1], faiss.ScalarQuantizer.QT_8bit, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = HNSW_BUILD
     index.train(vectors[:: max(1, len(vectors) // 100_000)])
     index.add(vectors)

@@ -85,14 +85,14 @@ class SemanticIndex:
         return self.arrays["id_bytes"][begin:end].tobytes().decode()
 
 
-def build(codes: Ints, item_ids: Sequence[str]) -> tuple[SemanticIndex, Ints]:
+def build(codes: Ints, item_ids: list[str]) -> tuple[SemanticIndex, Ints]:
     """The index of unique ``codes`` [N, L] in any order, and the order that gave the items their numbers.
 
     Raises:
         DataError: two items share all codes, or an id comes twice.
     """
     order = sid_order(codes)
-    ids = [item_ids[place] for place in order]
+    ids = [item_ids[place] for place in order.tolist()]
     hashes = np.fromiter(map(_hash, ids), np.uint64, len(ids))
     by_hash = np.argsort(hashes, kind="stable").astype(np.int64)
     _refuse_twice(ids, hashes, by_hash)

@@ -100,7 +100,8 @@ def train_rqvae(vectors: Floats, levels: int, num_codes: int, seed: int) -> tupl
     scale = np.full(1, max(float(vectors.std()), 1e-9), np.float32)
     data = torch.from_numpy(np.ascontiguousarray(vectors / scale, np.float32))
     width = vectors.shape[1]
-    encoder = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, LATENT))
+    first, last = nn.Linear(width, HIDDEN), nn.Linear(HIDDEN, LATENT)
+    encoder = nn.Sequential(first, nn.ReLU(), last)
     decoder = nn.Sequential(nn.Linear(LATENT, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, width))
     optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], RATE)
     steps = min(max(EPOCHS * len(data) // BATCH, MIN_STEPS), MAX_STEPS)
@@ -111,14 +112,13 @@ def train_rqvae(vectors: Floats, levels: int, num_codes: int, seed: int) -> tupl
                 codes = Codes(encoder(data[_sample(len(data), 64 * num_codes)]), levels, num_codes, seed)
         batch = data[torch.randint(len(data), (BATCH,))]
         latents = encoder(batch)
-        quantised, commitment = codes(latents) if codes else (latents, latents.new_zeros(()))
+        quantised, commitment = codes(latents) if codes is not None else (latents, latents.new_zeros(()))
         loss = functional.mse_loss(decoder(quantised), batch) + commitment
         _check_number(loss, step)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert codes is not None
-    first, last = encoder[0], encoder[2]
     weights = (first.weight.T, first.bias, last.weight.T, last.bias)
     return Encoder(scale, *(part.detach().numpy().copy() for part in weights)), codes.tables.numpy()
 

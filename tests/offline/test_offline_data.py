@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from offline.data import verb
+from offline.data.forgotten import read_forgotten
 from offline.data.generic import read_files
 from offline.data.online_retail import read_online_retail
 from offline.data.split import cut_time, narrow, split, write
@@ -139,6 +140,42 @@ def test_the_verb_writes_the_data_set_and_says_what_was_rejected(tmp_path, state
     assert sum(about["rejected"].values()) == 1
     (row,) = [json.loads(line) for line in (state / "data/shop/rejected.jsonl").read_bytes().splitlines()]
     assert row["row"] == 3 * 107 + 1
+
+
+def test_nothing_of_a_forgotten_user_is_in_the_data_set(tmp_path, state):
+    """u0 asked after all events, u1 in the middle: later events are theirs again."""
+    items, events = shop(tmp_path)
+    (tmp_path / "profiles.csv").write_text("user_id,bucket\nu0,old\nu1,old\nu2,young\n")
+    until = T0 + 98 * DAY
+    asked = [
+        {"user_id": "u0", "at": T0 + 999 * DAY},
+        {"user_id": "u1", "at": until - DAY},
+        {"user_id": "u1", "at": until},
+    ]
+    told = tmp_path / "forgotten.jsonl"
+    told.write_text("".join(json.dumps(one) + "\n" for one in [*asked, {"users": 2}]))
+    argv = ["--catalogue", str(items), "--events", str(events), "--profiles", str(tmp_path / "profiles.csv")]
+    result = verb.make_data(arguments(*argv, "--name", "shop", "--forgotten", str(told)))
+    assert result is not None
+    folder = state / "data/shop"
+    train, profiles = pl.read_parquet(folder / "events.parquet"), pl.read_parquet(folder / "profiles.parquet")
+    assert "u0" not in train["user_id"].to_list() + profiles["user_id"].to_list()
+    assert not [
+        name for name in ("bootstrap.jsonl", "replay.jsonl", "targets.jsonl") if '"u0"' in (folder / name).read_text()
+    ]
+    assert train.filter((pl.col("user_id") == "u1") & (pl.col("at") <= until)).is_empty()
+    assert '"u1"' in (folder / "targets.jsonl").read_text()
+    assert profiles["user_id"].to_list() == ["u1", "u2"]
+    left = result["left_out"]["an event of a user who asked to be forgotten"]
+    assert left == 107 + 98
+
+
+def test_a_list_of_forgotten_users_that_can_not_be_read_is_refused(tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"user_id":"u1","at":1750000000000}\n{"user_id":"u2"')
+    with pytest.raises(DataError, match="line 2"):
+        read_forgotten(tmp_path / "bad.jsonl")
+    with pytest.raises(DataError, match="can't be read"):
+        read_forgotten(tmp_path / "none.jsonl")
 
 
 def test_one_file_of_two_is_refused(tmp_path):

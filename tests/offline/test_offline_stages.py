@@ -10,6 +10,7 @@ from offline.build import encode_stage, text_encoder
 from offline.build.encode_stage import encode
 from offline.build.stage import Build, Stage, read_record, run_stage
 from offline.build.text_encoder import EncoderFiles
+from schemas.errors import DataError
 from schemas.plan import load_plan
 
 
@@ -110,8 +111,8 @@ class FakeEncoder:
 
 @pytest.fixture
 def encoding(build, monkeypatch):
-    monkeypatch.setattr(encode_stage, "minilm", lambda threads: EncoderFiles("model", "tokenizer", "digest", threads))
-    monkeypatch.setattr(text_encoder, "LoadedEncoder", FakeEncoder)
+    monkeypatch.setattr(encode_stage, "encoder_files", lambda _name, threads: EncoderFiles("m", "t", "digest", threads))
+    monkeypatch.setattr(text_encoder, "load", FakeEncoder)
     monkeypatch.setattr(text_encoder, "_loaded", {})
     monkeypatch.setattr(encode_stage, "alone_ms", lambda _texts, _files: 1.0)
     monkeypatch.setattr(FakeEncoder, "texts", 0)
@@ -146,7 +147,21 @@ def test_encoding_again_encodes_nothing(build, encoding):
 def test_another_model_encodes_everything_again(build, encoding, monkeypatch):
     catalogue(build, ["tea"])
     run_stage(encoding, build)
-    monkeypatch.setattr(encode_stage, "minilm", lambda threads: EncoderFiles("model", "tokenizer", "other", threads))
+    monkeypatch.setattr(encode_stage, "encoder_files", lambda _name, threads: EncoderFiles("m", "t", "other", threads))
     forced = again(build)
     forced.force = True
     assert run_stage(encoding, forced).result["encoded"] == 1
+
+
+def test_a_catalogue_that_shrank_too_far_is_refused(build, encoding):
+    catalogue(build, [f"tea {number}" for number in range(10)])
+    run_stage(encoding, build)
+    catalogue(build, [f"tea {number}" for number in range(7)])
+    with pytest.raises(DataError, match=r"shrank by more than 20%, from 10 items \(got 7\)"):
+        run_stage(encoding, again(build))
+    catalogue(build, [f"tea {number}" for number in range(8)])
+    run_stage(encoding, again(build))
+    catalogue(build, ["tea 1"])
+    forced = again(build)
+    forced.force = True
+    assert run_stage(encoding, forced).result["items"] == 1

@@ -1,0 +1,168 @@
+"""New items in a release: everything old keeps its place and its numbers, and the new ones can be recalled."""
+
+import argparse
+import shutil
+
+import msgspec
+import numpy as np
+import onnxruntime
+import pytest
+
+from offline.build import encode_stage, insert_verb
+from offline.build.insertion import find_alike, grown_arrays
+from offline.build.stage import Build, Record, write_atomically
+from offline.build.text_encoder import EncoderFiles
+from offline.index.insert import insert
+from schemas.errors import ReleaseError
+from schemas.graphs import DECODER, decoder_arrays
+from schemas.locations import ROOT, private_key_path, public_key_path, releases_dir
+from schemas.plan import load_plan
+from schemas.registry import Registry, ReleaseRow, Status
+from schemas.release import Catalogue, load_public_key, read_manifest, verify_files
+
+FIXTURE = ROOT / "tests" / "fixtures"
+NUM = 60
+
+
+@pytest.fixture
+def shop(state, monkeypatch):
+    """A build that ended in the fixture release, with made-up vectors and an encoder that reads numbers."""
+    manifest = read_manifest(FIXTURE / "release", load_public_key(FIXTURE / "release.pub"))
+    shutil.copytree(FIXTURE / "release", releases_dir() / manifest.id)
+    private_key_path().parent.mkdir(parents=True)
+    shutil.copy(FIXTURE / "release.pem", private_key_path())
+    shutil.copy(FIXTURE / "release.pub", public_key_path())
+    path = str(releases_dir() / manifest.id)
+    row = ReleaseRow(manifest.id, path, "x", manifest.metrics, Status.FUTURE, manifest.made_at)
+    Registry().publish(row, why="test")
+    Registry().promote(manifest.id, why="test")
+    build = Build("shop", load_plan())
+    rng = np.random.default_rng(0)
+    for stage in insert_verb.NEEDED:
+        folder = build.work / stage / "hash"
+        folder.mkdir(parents=True)
+        result = {"release": manifest.id} if stage == "publish" else {}
+        write_atomically(build.work / stage / "stage.json", msgspec.json.encode(Record("hash", result, 0.0)))
+    order = rng.permutation(NUM)
+    text = rng.standard_normal((NUM, 3)).astype(np.float32)
+    np.save(build.work / "encode/hash/text.npy", text)
+    for name, array in {
+        "order": order,
+        "vectors": rng.standard_normal((NUM, 6)).astype(np.float32),
+        "centroids": rng.standard_normal((3, 8, 6)).astype(np.float32),
+    }.items():
+        np.save(build.work / f"index/hash/{name}.npy", array)
+    monkeypatch.setattr(insert_verb, "encoder_files", lambda _name, threads: EncoderFiles("m", "t", "d", threads))
+    monkeypatch.setattr(
+        insert_verb,
+        "encode_texts",
+        lambda texts, _files, _folder: {key: np.full(3, len(value), np.float32) for key, value in texts.items()},
+    )
+    assert encode_stage.encode_texts  # what is replaced above is there
+    return build
+
+
+def ask(tmp_path, rows, **more):
+    (tmp_path / "items.csv").write_text("item_id,title,category\n" + "".join(f"{row}\n" for row in rows))
+    given = {"items": tmp_path / "items.csv", "data": "shop", "set": [], "threads": 1, "promote": False} | more
+    return insert_verb.insert_items(argparse.Namespace(**given))
+
+
+def catalogue(release):
+    folder = releases_dir() / release
+    found = msgspec.msgpack.decode((folder / "catalogue.msgpack").read_bytes(), type=Catalogue)
+    arrays = {path.stem: np.load(path) for path in (folder / "arrays").glob("*.npy")}
+    return found, arrays
+
+
+def by_id(release):
+    """What each item's id stands for: its codes, its rows and its neighbours, free of numbers."""
+    found, arrays = catalogue(release)
+    return {
+        item: (
+            tuple(arrays["item_codes"][number]),
+            arrays["item_in"][number + 1].tolist(),
+            arrays["item_out"][number].tolist(),
+            found.categories[arrays["item_category"][number]],
+            found.titles[number],
+        )
+        for number, item in enumerate(found.item_ids)
+    }
+
+
+def test_old_items_stay_and_new_ones_are_there(shop, tmp_path):
+    base = Registry().current().id
+    result = ask(tmp_path, ["new-1,绿茶,tea", "new-2,Candle,light", "item-007,Known,tea", ",no id,tea"])
+    assert (result["inserted"], result["known"], result["rejected"], result["items"]) == (2, 1, 1, NUM + 2)
+    verify_files(
+        releases_dir() / result["release"],
+        read_manifest(releases_dir() / result["release"], load_public_key(public_key_path())),
+    )
+    before, after = by_id(base), by_id(result["release"])
+    assert after.keys() - before.keys() == {"new-1", "new-2"}
+    assert all(after[item] == before[item] for item in before)
+    assert after["new-2"][3:] == ("light", "Candle")
+    found, arrays = catalogue(result["release"])
+    old, _ = catalogue(base)
+    assert [found.item_ids[number] for number in arrays["from_parent"]] == old.item_ids
+    new = found.item_ids.index("new-1")
+    assert (arrays["neighbour_items"] == new).any(), "somebody has it as a neighbour"
+    assert (arrays["neighbour_items"][new] >= 0).any()
+    cohort = [[found.item_ids[n] for n in row if n >= 0] for row in arrays["cohort_items"]]
+    old_arrays = catalogue(base)[1]
+    assert cohort == [[old.item_ids[n] for n in row if n >= 0] for row in old_arrays["cohort_items"]]
+
+
+def test_the_decoder_recalls_a_new_item(shop, tmp_path):
+    result = ask(tmp_path, ["new-1,绿茶,tea"], promote=True)
+    assert Registry().current().id == result["release"]
+    found, arrays = catalogue(result["release"])
+    new = found.item_ids.index("new-1")
+    model = read_manifest(releases_dir() / result["release"], load_public_key(public_key_path())).content.model
+    session = onnxruntime.InferenceSession(releases_dir() / result["release"] / DECODER)
+    inputs = {
+        "intent": np.zeros((1, model.state_rows, model.width), np.float32),
+        "prompt": np.zeros((1, model.prompt_rows, model.width), np.float32),
+        "neighbour_item": np.array([[new] + [-1] * 7]),
+        "neighbour_score": np.full((1, 8), 5, np.float32),
+        "exclude": np.full((1, 1), -1),
+        "allow": np.full((1, 1), -1),
+        "weights": np.array([1, 1, 1, 0.02], np.float32),
+    }
+    item, score = session.run(None, inputs | {name: arrays[name] for name in decoder_arrays(3)})
+    assert new in item[0].tolist()
+    assert np.isfinite(score).all()
+
+
+def test_a_second_insertion_keeps_the_first_and_a_third_of_the_same_does_nothing(shop, tmp_path):
+    first = ask(tmp_path, ["new-1,绿茶,tea"], promote=True)
+    second = ask(tmp_path, ["new-2,green tea,tea"], promote=True)
+    assert by_id(second["release"])["new-1"] == by_id(first["release"])["new-1"]
+    assert second["items"] == NUM + 2
+    third = ask(tmp_path, ["new-1,other title,tea", "new-2,green tea,tea"])
+    assert (third["release"], third["new"], third["inserted"]) == (second["release"], False, 0)
+    parent, found = catalogue(first["release"])[0], catalogue(second["release"])
+    assert [found[0].item_ids[number] for number in found[1]["from_parent"]] == parent.item_ids
+
+
+def test_a_list_that_is_full_gives_its_last_place():
+    arrays = {path.stem: np.load(path) for path in (FIXTURE / "release/arrays").glob("*.npy")}
+    grown = insert(arrays["item_codes"], np.zeros((3, 8, 6), np.float32), np.zeros((1, 6), np.float32))
+    alike = find_alike(np.eye(NUM, dtype=np.float32), np.ones((1, NUM), np.float32))
+    out = grown_arrays(arrays, grown, alike, np.zeros(1, np.int64))
+    new = int(grown.new[0])
+    for old in alike.items[0]:
+        row, before = out["neighbour_items"][grown.old[old]], arrays["neighbour_items"][old]
+        assert new in row
+        kept = [grown.old[n] for n in before if n >= 0][: len(before) - 1]
+        assert [n for n in row if n not in (new, -1)][: len(kept)] == kept
+        scores = out["neighbour_scores"][grown.old[old]]
+        assert (np.diff(scores[row >= 0]) <= 0).all()
+
+
+def test_an_array_that_the_rule_does_not_know_is_named():
+    arrays = {path.stem: np.load(path) for path in (FIXTURE / "release/arrays").glob("*.npy")}
+    grown = insert(arrays["item_codes"], np.zeros((3, 8, 6), np.float32), np.zeros((1, 6), np.float32))
+    alike = find_alike(np.eye(NUM, dtype=np.float32), np.ones((1, NUM), np.float32))
+    with pytest.raises(ReleaseError, match="item_colour"):
+        grown_arrays(arrays | {"item_colour": np.zeros(NUM)}, grown, alike, np.zeros(1, np.int64))
