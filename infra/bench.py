@@ -13,8 +13,12 @@ SUBJECTS = {
     "online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items"),
     "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
+    "plan": ("online", "DAG parsing, a plan of 100 assets, promotions under load: failed and mixed answers"),
 }
 """Subject -> its tier (which is also its room; None: several rooms) and what it measures."""
+
+MODULES = {"plan": "infra.plan.bench"}
+"""Where it is not the tier's room that measures."""
 
 
 def main(args: list[str]) -> int:
@@ -30,6 +34,7 @@ def main(args: list[str]) -> int:
         return bench_edge.main(args[1:])
     layout = Layout.current()
     python = environments.ensure(layout, tier)
-    command = [str(python), "-P", "-m", tier, "bench", *args]
+    module = MODULES.get(args[0], tier)
+    command = [str(python), "-P", "-m", module, "bench", *args]
     sys.stdout.flush()
     os.execve(command[0], command, verb_environment(layout, tier))  # noqa: S606 - the room takes this process over
