@@ -35,8 +35,7 @@ def current(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def is_tried(release: str) -> bool:
     """Whether some users are served by it: a canary."""
-    acts = run_verb("release", "show", release, quiet=True)["history"]
-    return bool(acts) and acts[0]["act"] == "canary"
+    return run_verb("release", "list", quiet=True)["pointer"]["canary"] == release
 
 
 def freshness(now: float | None = None) -> Found:

@@ -26,16 +26,15 @@ def row(release: str, status: str, recall: float = 0.1, made_at: int = 0) -> dic
 class Verbs:
     """What the launcher's verbs answer, and what was asked of them."""
 
-    def __init__(self, *rows: dict[str, Any], acts: tuple[str, ...] = (), stream: dict[str, Any] | None = None) -> None:
-        self.rows, self.acts, self.stream = list(rows), acts, stream
+    def __init__(self, *rows: dict[str, Any], tried: str = "", stream: dict[str, Any] | None = None) -> None:
+        self.rows, self.tried, self.stream = list(rows), tried, stream
         self.asked: list[tuple[str, ...]] = []
 
     def __call__(self, *words: str, quiet: bool = False) -> dict[str, Any]:
         self.asked.append(words)
         answers = {
             ("plan", "check"): {"plan": PLAN},
-            ("release", "list"): {"releases": self.rows},
-            ("release", "show"): {"history": [{"act": act} for act in self.acts]},
+            ("release", "list"): {"releases": self.rows, "pointer": {"canary": self.tried or None}},
             ("release", "rollback"): {"release": OLD},
             ("stream", "status"): self.stream,
         }
@@ -103,16 +102,16 @@ def test_the_first_release_needs_no_canary(verbs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "acts", "done"),
+    ("status", "tried", "done"),
     [
-        ("current", ("promote",), ["rollback", "bad"]),
-        ("future", ("canary", "publish"), ["bad"]),
-        ("future", ("publish",), []),  # the gate held it back: nothing was tried
-        ("backup", ("promote",), []),  # somebody promoted another meanwhile
+        ("current", "", ["rollback", "bad"]),
+        ("future", NEW, ["bad"]),
+        ("future", OLD, []),  # the gate held it back: it was not tried
+        ("backup", "", []),  # somebody promoted another meanwhile
     ],
 )
-def test_undo_takes_back_what_was_done_and_nothing_else(verbs: Any, status: str, acts: Any, done: list[str]) -> None:
-    asked = verbs(row(NEW, status), acts=acts)
+def test_undo_takes_back_what_was_done_and_nothing_else(verbs: Any, status: str, tried: str, done: list[str]) -> None:
+    asked = verbs(row(NEW, status), tried=tried)
     assert looks.undo(NEW, "late")["changed"] is bool(done)
     assert [words[1] for words in asked.asked if words[1] in ("rollback", "bad")] == done
 
