@@ -43,6 +43,7 @@ VERBS: dict[str, Verb] = {
     "report": Verb(None, "infra.report:main", "try", "show the last demo's result again", "report"),
     "data": Verb("offline", "offline", "offline", "fetch or make a catalogue and its events", "data --help"),
     "build": Verb("offline", "offline", "offline", "train the model and make a release", "build --help"),
+    "items": Verb("offline", "offline", "offline", "items by id or by prefix of semantic IDs", "items --prefix 12,7"),
     "insert": Verb(
         "offline", "offline", "offline", "put new items into a release, without training", "insert --items new.csv"
     ),

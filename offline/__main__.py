@@ -57,6 +57,11 @@ def main(argv: list[str]) -> None:
 
         about = "Put new items into the newest release of a data set: codes by the nearest centroids, no training."
         insert_verb.arguments(cli.verb(verbs, "insert", insert_verb.insert_items, about, "insert --items new.csv"))
+    elif name == "items":
+        from offline.index import verb as lookup
+
+        about = "Show what is where in a release's semantic index: the item of an id, or the items under a prefix."
+        lookup.arguments(cli.verb(verbs, "items", lookup.items, about, "items --prefix 12,7"))
     elif argv[:2] == ["bench", "index"]:
         from offline.index import bench
 

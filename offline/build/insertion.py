@@ -97,7 +97,8 @@ def _neighbours(items: Array, scores: Array, grown: Grown, alike: Alike) -> tupl
     width = items.shape[1]
     out_items = move(_renumbered(items, grown.old), grown.old, len(grown.codes), -1)
     out_scores = move(scores, grown.old, len(grown.codes), 0).astype(np.float32)
-    middle = scores[:, (np.maximum((items >= 0).sum(1), 1) - 1).max() // 2] + 1e-6
+    half = (np.maximum((items >= 0).sum(1), 1) - 1) // 2
+    middle = scores[np.arange(len(scores)), half] + 1e-6
     for new, like, share in zip(grown.new, alike.items, alike.shares, strict=True):
         score = middle[like] * share / share.max()
         order = np.argsort(-score, kind="stable")[:width]

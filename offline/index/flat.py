@@ -92,19 +92,22 @@ def build(codes: Ints, item_ids: list[str]) -> tuple[SemanticIndex, Ints]:
         DataError: two items share all codes, or an id comes twice.
     """
     order = sid_order(codes)
-    ids = [item_ids[place] for place in order.tolist()]
+    ids = id_arrays([item_ids[place] for place in order.tolist()])
+    return SemanticIndex({**trie_arrays(codes[order]), **ids}), order
+
+
+def id_arrays(ids: list[str]) -> Arrays:
+    """The arrays of the ids, by item number. Raises ``DataError`` when one comes twice."""
     hashes = np.fromiter(map(_hash, ids), np.uint64, len(ids))
     by_hash = np.argsort(hashes, kind="stable").astype(np.int64)
     _refuse_twice(ids, hashes, by_hash)
     raw = [item_id.encode() for item_id in ids]
-    arrays: Arrays = {
-        **trie_arrays(codes[order]),
+    return {
         "id_bytes": np.frombuffer(b"".join(raw), np.uint8),
         "id_start": np.r_[0, np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)))],
         "id_hash": hashes[by_hash],
         "id_number": by_hash,
     }
-    return SemanticIndex(arrays), order
 
 
 def _refuse_twice(ids: Sequence[str], hashes: NDArray[np.uint64], by_hash: Ints) -> None:

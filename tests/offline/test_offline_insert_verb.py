@@ -12,8 +12,9 @@ from offline.build import encode_stage, insert_verb
 from offline.build.insertion import find_alike, grown_arrays
 from offline.build.stage import Build, Record, write_atomically
 from offline.build.text_encoder import EncoderFiles
+from offline.index import verb
 from offline.index.insert import insert
-from schemas.errors import ReleaseError
+from schemas.errors import DataError, ReleaseError
 from schemas.graphs import DECODER, decoder_arrays
 from schemas.locations import ROOT, private_key_path, public_key_path, releases_dir
 from schemas.plan import load_plan
@@ -166,3 +167,29 @@ def test_an_array_that_the_rule_does_not_know_is_named():
     alike = find_alike(np.eye(NUM, dtype=np.float32), np.ones((1, NUM), np.float32))
     with pytest.raises(ReleaseError, match="item_colour"):
         grown_arrays(arrays | {"item_colour": np.zeros(NUM)}, grown, alike, np.zeros(1, np.int64))
+
+
+def look(**more):
+    given = {"id": None, "prefix": "", "release": None, "limit": 100} | more
+    return verb.items(argparse.Namespace(**given))
+
+
+def test_items_are_found_by_id_and_by_prefix(shop, tmp_path):
+    inserted = ask(tmp_path, ["new-1,绿茶,tea"], promote=True)
+    every = look()
+    assert (every["release"], every["total"]) == (inserted["release"], NUM + 1)
+    (one,) = look(id="new-1")["items"]
+    assert one["title"] == "绿茶"
+    first, second, *_ = one["sid"]
+    under = look(prefix=f"{first}-{second}")
+    wanted = [item["item_id"] for item in every["items"] if item["sid"][:2] == [first, second]]
+    assert [item["item_id"] for item in under["items"]] == wanted
+    assert look(prefix="99")["total"] == 0
+    base = inserted["base"]
+    with pytest.raises(DataError, match=r"no such item.*new-1"):
+        look(id="new-1", release=base)
+    with pytest.raises(DataError, match="a prefix is codes"):
+        look(prefix="a,b")
+    (releases_dir() / base / "arrays/child_0.npy").unlink()
+    with pytest.raises(ReleaseError, match="can't be read"):
+        look(release=base)
