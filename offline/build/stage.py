@@ -189,15 +189,20 @@ def read_record(build: Build, stage: str) -> Record | None:
 
 
 def require(build: Build, stage: Stage) -> None:
-    """Take what an earlier run of ``stage`` left. Raises ``DataError`` when there is nothing."""
-    record = read_record(build, stage.name)
-    if record is None:
+    """Take what an earlier run of ``stage`` left.
+
+    Raises:
+        DataError: there is nothing, or it was made from other inputs than are there now: a release mixes none.
+    """
+    found = judge(stage, build)
+    if found.record is None or found.record.hash != found.hash:
+        problem = "has not run" if found.record is None else f"is out of date: {', '.join(found.why)}"
         raise DataError(
-            f"the stage {stage.name} has not run",
+            f"the stage {stage.name} {problem}",
             where=str(build.work),
             mend=f"Run `./beforehand build {stage.name} --data {build.name}` first.",
         )
-    build.records[stage.name] = record
+    build.records[stage.name] = found.record
 
 
 def write_atomically(path: Path, raw: bytes) -> None:
