@@ -102,7 +102,7 @@ class _Unbuilt:
 
 
 def apply_seconds() -> dict[str, float]:
-    """Medians of five, by the clock and of the processor: freeze and apply a plan of a hundred assets against a registry in SQLite."""
+    """Medians of five, by the clock and of the processor: a plan of a hundred assets against a registry in SQLite."""
     text = (ROOT / "plan.toml").read_text("utf-8")
     more = NUM_ASSETS - len(load_plan(ROOT / "plan.toml").assets)
     text += "".join(

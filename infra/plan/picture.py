@@ -111,7 +111,9 @@ def _cost(found: dict[str, Any]) -> str:
 
 def _reach(frozen: Frozen) -> str:
     found = frozen.work.reach
-    keys = "Redis can't be asked" if found.num_states is None else f"{found.num_states:,} keys in Redis"
-    size = f" ({found.state_bytes:,} bytes)" if found.state_bytes else ""
     items = f"{found.num_items:,} items; " if found.num_items else ""
-    return f"a new release touches: {items}{keys}{size}, each encoded anew at its user's next event"
+    if found.num_states is None:
+        return f"a new release touches: {items}what is in Redis is not known: it can't be asked"
+    size = f" ({found.state_bytes:,} bytes)" if found.state_bytes else ""
+    keys = f"{found.num_states:,} keys in Redis{size}"
+    return f"a new release touches: {items}{keys}, each made anew at its user's next event"
