@@ -72,14 +72,15 @@ def main(args: list[str]) -> int:
     """Exit code 0 when something was measured; what is absent is told."""
     options = _parse(args)
     layout = Layout.current()
-    found = Found()
+    found, load = Found(), round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(prefix="beforehand-bench-") as folder:
         subject = _subject(layout, options, Path(folder))
         found.collect("python", lambda: _python(subject, options.runs))
         found.collect("node, chromium", lambda: _node(layout, subject, options.runs))
         found.collect("jvm", lambda: _jvm(layout, subject, options.runs, Path(folder) / "jvm.json"))
         _gain(layout, subject, options, found)
-    result = {"release": subject.release, "cores": len(os.sched_getaffinity(0)), **summary(found)}
+    machine = {"cores": len(os.sched_getaffinity(0)), "load": load}
+    result = {"release": subject.release, "machine": machine, **summary(found)}
     print(json.dumps(result) if options.json else as_text(result))
     return 0 if found.lines else 1
 

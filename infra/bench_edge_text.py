@@ -7,7 +7,8 @@ from typing import Any
 
 def as_text(result: dict[str, Any]) -> str:
     """A table by runtime, then what holds for all."""
-    lines = [f"{'runtime':<10} {'encode p50':>11} {'p99':>8} {'cold start':>11} {'difference':>11}   (ms)"]
+    lines = ["{cores} cores, load {load} at the start".format(**result["machine"])] if "machine" in result else []
+    lines += [f"{'runtime':<10} {'encode p50':>11} {'p99':>8} {'cold start':>11} {'difference':>11}   (ms)"]
     for name, encode in result["encode_ms"].items():
         if encode is None:
             lines.append(f"{name:<10} absent: {_first_line(result['absent'].get(name, 'it did not say why'))}")
