@@ -53,25 +53,23 @@ def seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def online_url(given: str | None) -> str:
+def online_url(given: str | None) -> str | None:
     """Where the look-up service answers: given, `$BEFOREHAND_ONLINE`, or the one of this state folder."""
-    url = (
-        given
-        or os.environ.get("BEFOREHAND_ONLINE")
-        or Stack(Layout.current().state).environment().get("BEFOREHAND_ONLINE")
-    )
-    if not url:
-        raise LauncherError("no look-up service is known", "./beforehand serve, or set BEFOREHAND_ONLINE")
-    return url
+    running = Stack(Layout.current().state).environment()
+    return given or os.environ.get("BEFOREHAND_ONLINE") or running.get("BEFOREHAND_ONLINE")
 
 
 def _watch(options: argparse.Namespace) -> Found:
+    unjudged = {"release": options.release, "answers": 0, "judged": False, "problem": ""}
+    url = online_url(options.url)
+    if url is None:
+        print("no look-up service is known: there is nothing to watch (BEFOREHAND_ONLINE)", file=sys.stderr)
+        return unjudged
     if options.canary and not looks.is_tried(options.release):
         print("nobody tries it: the first release of all needs no canary", file=sys.stderr)
-        return {"release": options.release, "answers": 0, "judged": False, "problem": ""}
+        return unjudged
     bounds = Bounds(late=options.late, refused=options.refused, worse_rungs=options.worse_rungs)
-    watch = Watch(online_url(options.url), options.release, options.duration, options.canary, bounds)
-    found = watch.run()
+    found = Watch(url, options.release, options.duration, options.canary, bounds).run()
     if not found["problem"] and not found.get("judged"):
         print(f"too few answers of {options.release} to judge it by: {found.get('of_the_release', 0)}", file=sys.stderr)
     return found

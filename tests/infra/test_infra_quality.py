@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,6 +218,21 @@ def test_a_look_that_is_not_well_says_what_where_and_the_mend(verbs: Any, capsys
     said = json.loads(capsys.readouterr().out)
     assert (said["error"], said["where"]) == ("no release is current", "quality freshness")
     assert "docs/runbook.md#assetstale" in said["mend"]
+
+
+def test_without_a_service_there_is_nothing_to_watch_and_nothing_to_undo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BEFOREHAND_ONLINE", raising=False)
+    monkeypatch.setenv("BEFOREHAND_STATE", str(tmp_path))
+    assert quality.main(["watch", "--release", NEW, "--for", "1s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged"] is False
+
+
+def test_a_service_that_is_named_and_does_not_answer_is_no_all_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEFOREHAND_ONLINE", "http://127.0.0.1:9")
+    with pytest.raises(LauncherError, match="does not answer"):
+        quality.main(["watch", "--release", NEW, "--for", "1s"])
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("10m", 600), ("1.5h", 5400)])
