@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 import msgspec
 
+from online.console_route import PATH as CONSOLE
+from online.console_route import Console
 from online.deadline import Deadline
 from online.edge_routes import EdgeRoutes
 from online.http import (
@@ -68,6 +70,7 @@ class App:
         self._authorization = f"Bearer {api_key}".encode() if api_key else None
         self._open, self._close = open_, close
         self._files = files
+        self._console = Console()
         self._openapi = msgspec.json.encode(document())
         self._routes: dict[tuple[str, bytes], Handler] = {
             ("POST", b"/v1/recall"): self._one,
@@ -112,6 +115,8 @@ class App:
             return handler
         if path.startswith(b"/v1/"):
             self._check_key(scope)
+        if method == "GET" and (path == CONSOLE[:-1] or path.startswith(CONSOLE)):
+            return self._console
         if handler := self._routes.get((method, path)):
             return handler
         if path.startswith(USERS) and path.endswith(EXPLAIN) and len(path) > len(USERS + EXPLAIN):

@@ -82,6 +82,7 @@ class Airflow:
             assert all(process.poll() is None for process in self._processes), self.logs()
             if found := self.ask(query, *values):
                 return found
+            assert not (broken := self.ask("select stacktrace from import_error")), broken
             time.sleep(1)
         raise AssertionError(f"{query} {values}: nothing\n{self.logs()}")
 

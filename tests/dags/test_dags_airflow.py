@@ -52,6 +52,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {
         "BEFOREHAND_STATE": str(state),
         "BEFOREHAND_ROOT": str(root),
+        "BEFOREHAND_PLAN": str(CHECKOUT / "plan.toml"),
         "BEFOREHAND_SIGNING_KEY": str(FIXTURES / "release.pem"),
         "BEFOREHAND_VERIFY_KEY": str(FIXTURES / "release.pub"),
         "BEFOREHAND_DAG_PARAMS": json.dumps({"watch_for": "5s", "canary_for": "1s"}),
@@ -91,7 +92,7 @@ def test_one_asset_event_leads_to_the_release_that_the_service_serves(
 ) -> None:
     assert ask(f"{service}/v1/releases")["current"] is None
     with Airflow(tmp_path / "airflow", environ) as airflow:
-        airflow.wait("select 1 from dag where dag_id = 'promote'", within_s=240)
+        airflow.wait("select 1 from serialized_dag where dag_id = 'promote'", within_s=400)
         airflow.run("dags", "trigger", "release")
         done = "select state from dag_run where dag_id = ? and state in ('success', 'failed')"
         for dag in ("release", "edge_bundle", "promote"):
