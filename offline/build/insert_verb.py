@@ -23,8 +23,7 @@ from offline.build.encode_stage import encode_texts
 from offline.build.index_stage import ENCODER
 from offline.build.inserted_release import Base, catalogue_of, newest_release, publish_grown, read_base
 from offline.build.insertion import find_alike, grown_arrays
-from offline.build.stage import Build, require, write_atomically
-from offline.build.stages import STAGES
+from offline.build.stage import Build, write_atomically
 from offline.build.text_encoder import encoder_files
 from offline.data.generic import read_catalogue
 from offline.index.insert import Inserter, grow
@@ -34,7 +33,6 @@ from schemas.plan import load_plan
 from schemas.registry import Registry
 
 Floats = NDArray[np.float32]
-NEEDED = ("encode", "index", "publish")
 KEPT = ("item_id", "title", "text", "category", "brand")
 
 
@@ -44,9 +42,6 @@ def insert_items(args: argparse.Namespace) -> cli.Result:
     build = Build(args.data, load_plan(overrides=args.set), threads=args.threads)
     found, rejected = read_catalogue(args.items)
     with one_at_a_time(build.registry.database, build.name):
-        for stage in STAGES:
-            if stage.name in NEEDED:
-                require(build, stage)
         base, before = read_base(build), _inserted_before(build)
         there = {*base.catalogue.item_ids, *before["item_id"]}
         new = found.select(KEPT).filter(~pl.col("item_id").is_in(list(there)))

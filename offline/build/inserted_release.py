@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from offline.build.stage import Build
+from offline.build.stage import Build, read_record
 from offline.index.insert import Grown
 from offline.release_folder import Parts, make_release
-from schemas.errors import ReleaseError
+from schemas.errors import DataError
 from schemas.locations import private_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow, Status
 from schemas.release import (
@@ -32,6 +32,7 @@ from schemas.release import (
 )
 
 Ints = NDArray[np.int64]
+NEEDED = ("encode", "index", "publish")
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,28 @@ class Base:
 
 
 def read_base(build: Build) -> Base:
-    """The release of the last whole build, its signature and files checked.
+    """The release of the last whole build, its signature and files checked. Newer data change nothing about it.
 
     Raises:
-        ReleaseError: it is gone or damaged.
+        DataError: no build came to its end, or stages ran again since: their files are of another release.
+        ReleaseError: the release is gone or damaged.
     """
+    for stage in NEEDED:
+        if (record := read_record(build, stage)) is None:
+            raise DataError(f"the stage {stage} has not run", where=str(build.work), mend=_build_first(build))
+        build.records[stage] = record
     release = build.result("publish")["release"]
     folder = releases_dir() / release
     manifest = read_manifest(folder, load_private_key(private_key_path()).public_key())
     verify_files(folder, manifest)
     arrays = {path.stem: np.load(path, mmap_mode="r") for path in sorted((folder / ARRAYS).glob("*.npy"))}
+    index = build.records["index"]
+    encoded = index.parts.get("after", {}).get("encode")
+    if index.hash not in manifest.content.parents or encoded != build.records["encode"].hash:
+        raise DataError(
+            "stages ran since this release was made", where=str(build.work), value=release, mend=_build_first(build)
+        )
     order = np.load(build.folder("index") / "order.npy")
-    if len(order) != manifest.content.model.num_items:
-        raise ReleaseError("not of this index", where=str(folder), mend="Run `./beforehand build` to its end first.")
     return Base(
         release,
         folder,
@@ -70,6 +80,10 @@ def read_base(build: Build) -> Base:
         np.load(build.folder("encode") / "text.npy")[order],
         msgspec.msgpack.decode((folder / CATALOGUE).read_bytes(), type=Catalogue),
     )
+
+
+def _build_first(build: Build) -> str:
+    return f"Run `./beforehand build --data {build.name}` to its end first."
 
 
 def publish_grown(

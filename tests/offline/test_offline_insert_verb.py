@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 from offline.build import encode_stage, insert_verb
+from offline.build.inserted_release import NEEDED
 from offline.build.insertion import find_alike, grown_arrays
 from offline.build.stage import Build, Record, write_atomically
 from offline.build.text_encoder import EncoderFiles
@@ -19,7 +20,15 @@ from schemas.graphs import DECODER, decoder_arrays
 from schemas.locations import ROOT, private_key_path, public_key_path, releases_dir
 from schemas.plan import load_plan
 from schemas.registry import Registry, ReleaseRow, Status
-from schemas.release import Catalogue, load_public_key, read_manifest, verify_files
+from schemas.release import (
+    Catalogue,
+    content_id,
+    load_private_key,
+    load_public_key,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
 
 FIXTURE = ROOT / "tests" / "fixtures"
 NUM = 60
@@ -29,7 +38,10 @@ NUM = 60
 def shop(state, monkeypatch):
     """A build that ended in the fixture release, with made-up vectors and an encoder that reads numbers."""
     manifest = read_manifest(FIXTURE / "release", load_public_key(FIXTURE / "release.pub"))
+    content = msgspec.structs.replace(manifest.content, parents=["hash"])
+    manifest = msgspec.structs.replace(manifest, id=content_id(content), content=content)
     shutil.copytree(FIXTURE / "release", releases_dir() / manifest.id)
+    write_manifest(releases_dir() / manifest.id, manifest, load_private_key(FIXTURE / "release.pem"))
     private_key_path().parent.mkdir(parents=True)
     shutil.copy(FIXTURE / "release.pem", private_key_path())
     shutil.copy(FIXTURE / "release.pub", public_key_path())
@@ -39,11 +51,14 @@ def shop(state, monkeypatch):
     Registry().promote(manifest.id, why="test")
     build = Build("shop", load_plan())
     rng = np.random.default_rng(0)
-    for stage in insert_verb.NEEDED:
+    for stage in NEEDED:
         folder = build.work / stage / "hash"
         folder.mkdir(parents=True)
         result = {"release": manifest.id} if stage == "publish" else {}
-        write_atomically(build.work / stage / "stage.json", msgspec.json.encode(Record("hash", result, 0.0)))
+        write_atomically(
+            build.work / stage / "stage.json",
+            msgspec.json.encode(Record("hash", result, 0.0, {"after": {"encode": "hash"}})),
+        )
     order = rng.permutation(NUM)
     text = rng.standard_normal((NUM, 3)).astype(np.float32)
     np.save(build.work / "encode/hash/text.npy", text)
@@ -167,6 +182,17 @@ def test_an_array_that_the_rule_does_not_know_is_named():
     alike = find_alike(np.eye(NUM, dtype=np.float32), np.ones((1, NUM), np.float32))
     with pytest.raises(ReleaseError, match="item_colour"):
         grown_arrays(arrays | {"item_colour": np.zeros(NUM)}, grown, alike, np.zeros(1, np.int64))
+
+
+def test_stages_that_ran_since_are_of_another_release(shop, tmp_path):
+    work = shop.work / "index"
+    (work / "hash").rename(work / "newer")
+    write_atomically(work / "stage.json", msgspec.json.encode(Record("newer", {}, 0.0, {"after": {"encode": "hash"}})))
+    with pytest.raises(DataError, match="stages ran since"):
+        ask(tmp_path, ["new-1,绿茶,tea"])
+    shutil.rmtree(work)
+    with pytest.raises(DataError, match="index has not run"):
+        ask(tmp_path, ["new-1,绿茶,tea"])
 
 
 def look(**more):
