@@ -1,7 +1,7 @@
 """Nearest items by cosine: exact while that is cheap, by an inverted file of 8-bit codes above.
 
-``./beforehand bench index --compare`` prints the comparison behind the choice: at a million items HNSW answers as
-fast and as well, and takes several times the time to build.
+``./beforehand bench index --compare`` prints the comparison behind the choice. At 100,000 items the inverted file took 0.6
+CPU-seconds to build, and 0.08 ms a query for .991 of the 100 nearest; HNSW (16 links) 7 CPU-seconds, and 0.11 ms for .944.
 """
 
 from __future__ import annotations
