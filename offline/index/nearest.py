@@ -1,7 +1,8 @@
 """Nearest items by cosine: exact while that is cheap, by an inverted file of 8-bit codes above.
 
-``./beforehand bench index --compare`` prints the comparison behind the choice. At 100,000 items the inverted file took 0.6
-CPU-seconds to build, and 0.08 ms a query for .991 of the 100 nearest; HNSW (16 links) 7 CPU-seconds, and 0.11 ms for .944.
+``./beforehand bench index --compare`` prints the comparison behind the choice. At 100,000 items the inverted file took
+0.6 CPU-seconds to build, and .08 ms a query for .991 of the 100 nearest; HNSW (16 links) 7 CPU-seconds, and .11 ms for
+.944.
 """
 
 from __future__ import annotations
