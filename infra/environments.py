@@ -42,7 +42,10 @@ TIERS = tuple(EXTRAS)
 
 
 def stamp(layout: Layout, tier: str) -> str:
-    """What the environment depends on: the lock, the dependency tables, the tier and the interpreter."""
+    """What the environment depends on: the lock, the dependency tables, the tier and Python's minor version.
+
+    Not its patch version: a cron job's interpreter and a shell's would take turns at building the environment anew.
+    """
     with (layout.root / "pyproject.toml").open("rb") as handle:
         project = tomllib.load(handle)
     tables = {
@@ -52,7 +55,8 @@ def stamp(layout: Layout, tier: str) -> str:
         "uv": project.get("tool", {}).get("uv"),
     }
     lock = (layout.root / "uv.lock").read_bytes()
-    return digest([lock, json.dumps(tables, sort_keys=True), tier, *EXTRAS[tier], platform.python_version()])
+    minor = ".".join(platform.python_version_tuple()[:2])
+    return digest([lock, json.dumps(tables, sort_keys=True), tier, *EXTRAS[tier], minor])
 
 
 def state(layout: Layout, tier: str) -> str:

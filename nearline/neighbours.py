@@ -13,12 +13,22 @@ from nearline.release import Release
 class Neighbours:
     """Sums the nearest items of a window's items, newer events weighing more. Not for several threads at once."""
 
-    def __init__(self, items: NDArray[np.int32], scores: NDArray[np.float32], *, decay: float, limit: int) -> None:
-        """``items`` and ``scores`` [N, M] as in ``schemas.graphs``; at most ``limit`` neighbours are kept."""
+    def __init__(
+        self,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+        *,
+        decay: float,
+        limit: int,
+        repeats: bool = True,
+    ) -> None:
+        """``items`` and ``scores`` [N, M] as in ``schemas.graphs``; at most ``limit`` neighbours are kept, without
+        ``repeats`` none that is in the window."""
         self._items = items
         self._scores = scores
         self._decay = decay
         self._limit = limit
+        self._repeats = repeats
         # Scratch, by item number. The last element belongs to the padding, -1.
         self._sums = np.zeros(len(items) + 1)
         self._place = np.zeros(len(items) + 1, np.int64)
@@ -32,6 +42,7 @@ class Neighbours:
             arrays["neighbour_scores"],
             decay=model.neighbour_decay,
             limit=model.neighbours,
+            repeats=model.neighbour_repeats,
         )
 
     def of(self, window: Sequence[int]) -> tuple[list[int], list[float]]:
@@ -54,6 +65,8 @@ class Neighbours:
         scores = self._sums[items]
         self._sums[items] = 0.0
         real = items >= 0
+        if not self._repeats:
+            real &= ~np.isin(items, rows)
         return self._best(items[real], scores[real])
 
     def _best(self, items: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[list[int], list[float]]:

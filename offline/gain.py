@@ -116,7 +116,9 @@ class Tiers:
 
     def _decode(self, cases: Sequence[Asked], *, on_device: bool) -> Ints:
         lists = Neighbours(self.arrays["neighbour_items"], self.arrays["neighbour_scores"])
-        near = window_neighbours(cases, lists, self.model.neighbour_decay, self.model.neighbours)
+        near = window_neighbours(
+            cases, lists, self.model.neighbour_decay, self.model.neighbours, repeats=self.model.neighbour_repeats
+        )
         exclude = np.full((len(cases), max(1, *(len(case.basket) for case in cases))), -1, np.int64)
         for row, case in enumerate(cases):
             exclude[row, : len(case.basket)] = case.basket

@@ -1,4 +1,4 @@
-"""Recall and NDCG of lists against what users took."""
+"""How good lists are: against what users took, and beyond that."""
 
 from __future__ import annotations
 
@@ -7,19 +7,68 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float32]
+CUTS = (5, 10, 50)
+BINS = 10
+
 
 def quality(lists: NDArray[np.integer], targets: Sequence[NDArray[np.int64]]) -> dict[str, float]:
-    """Means over all cases, those with an empty list included.
+    """Recall and NDCG at 5, 10 and 50: means over all cases, those with an empty list included.
 
-    Recall@k is hits in the first k over the number of targets; NDCG@10 is the gain with 1/log2(rank + 1) over the
+    Recall@k is hits in the first k over the number of targets; NDCG@k is the gain with 1/log2(rank + 1) over the
     best possible gain of as many targets. ``lists`` [cases, ≥ 1] holds item numbers, best first, -1 padding.
     """
-    gain = 1.0 / np.log2(np.arange(2, 12))
+    gain = 1.0 / np.log2(np.arange(2, 2 + CUTS[-1]))
+    best = np.r_[0.0, np.cumsum(gain)]
     rows = []
-    for found, wanted in zip(lists, targets, strict=True):
+    for found, wanted in zip(lists[:, : CUTS[-1]], targets, strict=True):
         hit = np.isin(found, wanted) & (found >= 0)
-        best = gain[: min(10, len(wanted))].sum()
-        first = hit[:10]
-        rows.append((first.sum() / len(wanted), hit[:50].sum() / len(wanted), gain[: len(first)][first].sum() / best))
-    mean = np.mean(rows, axis=0) if rows else np.zeros(3)
-    return {"recall_at_10": float(mean[0]), "recall_at_50": float(mean[1]), "ndcg_at_10": float(mean[2])}
+        rows.append(
+            [hit[:cut].sum() / len(wanted) for cut in CUTS]
+            + [gain[: len(hit[:cut])][hit[:cut]].sum() / best[min(cut, len(wanted))] for cut in CUTS]
+        )
+    names = [f"{what}_at_{cut}" for what in ("recall", "ndcg") for cut in CUTS]
+    mean = np.mean(rows, axis=0) if rows else np.zeros(len(names))
+    return dict(zip(names, map(float, mean), strict=True))
+
+
+def beyond(lists: NDArray[np.integer], vectors: Floats, bought: NDArray[np.int64]) -> dict[str, float]:
+    """What recall doesn't tell of the first 10 of each list.
+
+    ``coverage``: share of the catalogue that is in some list. ``diversity``: 1 - mean cosine of a list's pairs, by
+    ``vectors`` [N, v]. ``novelty``: mean of -log2 of an item's share of all events (``bought`` [N], one added), bits.
+    """
+    top = lists[:, :10]
+    shown = top[top >= 0]
+    if not len(shown):
+        return {"coverage": 0.0, "diversity": 0.0, "novelty": 0.0}
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    apart = []
+    for row in top:
+        rows = unit[row[row >= 0]]
+        if len(rows) > 1:
+            pairs = len(rows) * (len(rows) - 1)
+            apart.append(1.0 - (np.square(rows.sum(0)).sum() - np.square(rows).sum()) / pairs)
+    share = (bought + 1) / (bought + 1).sum()
+    return {
+        "coverage": len(np.unique(shown)) / len(vectors),
+        "diversity": float(np.mean(apart)) if apart else 0.0,
+        "novelty": float(-np.log2(share[shown]).mean()),
+    }
+
+
+def calibration_error(
+    lists: NDArray[np.integer], scores: Floats, targets: Sequence[NDArray[np.int64]], temperature: float = 1.0
+) -> float:
+    """Expected calibration error of the scores read as log-odds within a list: the mean distance between what the
+    softmax over the list says and how often it is right, weighted by the items in each of 10 bins of equal size."""
+    scaled = np.where(lists >= 0, scores / temperature, -np.inf)
+    top = np.max(scaled, axis=1, keepdims=True)
+    chance = np.exp(scaled - np.where(np.isfinite(top), top, 0.0))
+    chance /= np.maximum(chance.sum(axis=1, keepdims=True), 1e-30)
+    inside = lists >= 0
+    hit = np.stack([np.isin(row, wanted) for row, wanted in zip(lists, targets, strict=True)])[inside]
+    said = chance[inside]
+    order = np.argsort(said, kind="stable")
+    bins = [part for part in np.array_split(order, BINS) if len(part)]
+    return float(sum(len(part) * abs(said[part].mean() - hit[part].mean()) for part in bins) / max(1, len(order)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,12 +13,17 @@ from torch import Tensor
 from offline.export import model_arrays
 from offline.histories import Case
 from offline.index.neighbours import Neighbours
+from offline.metrics import quality
 from offline.model.beam import Request, best, blend
 from offline.model.generator import Generator
 from offline.train.examples import HOUR_MS, clock_features
 from schemas.graphs import decoder_arrays, gap_feature
 
+Floats = NDArray[np.float32]
 BATCH = 32
+PATH = (0.1, 0.25, 0.5, 1.0)
+NEAR = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+FLOORS = (0.005, 0.02, 0.08)
 Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -31,20 +37,24 @@ class Recaller:
         self.arrays = [torch.from_numpy(arrays[name]) for name in decoder_arrays(generator.arch.levels)]
 
     @torch.no_grad()
-    def candidates(self, cases: Sequence[Case], near: Neighbours, *, prompted: bool) -> Candidates:
-        """Per case: items, log-probabilities, item scores, neighbour scores; weights are applied by ``lists``."""
+    def candidates(
+        self, cases: Sequence[Case], near: Neighbours, *, prompted: bool = False, seen: bool = True
+    ) -> Candidates:
+        """Per case: items, log-probabilities, item scores, neighbour scores; weights are applied by ``lists``.
+
+        ``prompted``: with what the device knows. ``seen``: whether items of the window may be recalled.
+        """
         parts = []
         for begin in range(0, len(cases), BATCH):
             some = cases[begin : begin + BATCH]
             rows = slice(begin, begin + len(some))
-            nothing = torch.full((len(some), 1), -1)
             request = Request(
                 self.intent(some),
                 self.prompt(some) if prompted else self._default_prompt(some),
                 torch.from_numpy(near.items[rows].astype(np.int64)),
                 torch.from_numpy(near.scores[rows]),
-                nothing,
-                nothing,
+                torch.full((len(some), 1), -1) if seen else _windows(some),
+                torch.full((len(some), 1), -1),
                 torch.zeros(4),
             )
             parts.append(self.generator.beam.candidates(request, self.arrays))
@@ -52,8 +62,14 @@ class Recaller:
 
     def lists(self, candidates: Candidates, weights: Sequence[float]) -> NDArray[np.int64]:
         """Item numbers [cases, k_max], best first."""
+        return self.scored(candidates, weights)[0]
+
+    def scored(self, candidates: Candidates, weights: Sequence[float]) -> tuple[NDArray[np.int64], Floats]:
+        """Items and scores [cases, k_max], best first."""
         item, path, affinity, near = candidates
-        return best(item, blend(path, affinity, near, torch.tensor(weights)), self.generator.arch.k_max)[0].numpy()
+        score = blend(path, affinity, near, torch.tensor(weights))
+        items, scores = best(item, score, self.generator.arch.k_max)
+        return items.numpy(), scores.numpy()
 
     def intent(self, cases: Sequence[Case]) -> Tensor:
         """States [B, R, d]; a user without events has the bucket's default rows."""
@@ -90,3 +106,30 @@ class Recaller:
 
     def _default_prompt(self, cases: Sequence[Case]) -> Tensor:
         return self.generator.prompt_defaults[torch.tensor([case.bucket for case in cases])]
+
+
+def _windows(cases: Sequence[Case]) -> Tensor:
+    """The items of each window, int64 [B, X], -1 padding."""
+    out = np.full((len(cases), max(1, *(len(case.window) for case in cases))), -1, np.int64)
+    for row, case in enumerate(cases):
+        out[row, : len(case.window)] = case.window
+    return torch.from_numpy(out)
+
+
+def choose_weights(
+    recaller: Recaller, found: Candidates, cases: Sequence[Case], near: Sequence[float] = NEAR
+) -> tuple[list[float], dict[str, float]]:
+    """The decoder's ``weights`` with the best Recall@10 + Recall@50, and the metrics they reach.
+
+    The item score has the weight 1: only the order counts.
+    """
+    targets = [case.target for case in cases]
+    tried = []
+    for path, weight, floor in itertools.product(PATH, near, FLOORS):
+        if weight == 0 and floor != FLOORS[0]:
+            continue  # without neighbours their floor changes nothing
+        weights = [path, 1.0, weight, floor]
+        got = quality(recaller.lists(found, weights), targets)
+        tried.append((got["recall_at_10"] + got["recall_at_50"], weights, got))
+    _, weights, got = max(tried, key=lambda one: one[0])
+    return weights, got

@@ -55,6 +55,9 @@ def neighbours(model: Model, near_items: Array, near_scores: Array, items: Seque
     mass = (near_scores[window] * weights[:, None]).ravel()
     numbers, where = np.unique(near[near >= 0], return_inverse=True)
     sums = np.bincount(where, mass[near >= 0], minlength=len(numbers))
+    if not model.neighbour_repeats:
+        other = ~np.isin(numbers, window)
+        numbers, sums = numbers[other], sums[other]
     best = np.argsort(-sums, kind="stable")[: model.neighbours]
     item[0, : len(best)], score[0, : len(best)] = numbers[best], sums[best]
     return item, score

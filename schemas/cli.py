@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from schemas.errors import BeforehandError
@@ -68,8 +68,8 @@ def emit(result: object) -> None:
     sys.stdout.flush()
 
 
-def say(text: str) -> None:
-    """A line for people."""
+def say(text: RenderableType) -> None:
+    """A line, or a table, for people."""
     console.print(text)
 
 

@@ -52,7 +52,7 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     neighbours: Positive
     method: Literal["kmeans", "rqvae"] = "kmeans"  # residual k-means, or a residual-quantised autoencoder
     encoder: str = "minilm"  # or "multilingual", or a folder with model.onnx and tokenizer.json
-    vector_width: Positive = 192  # of an item's content vector
+    vector_width: Positive = 512  # of an item's content vector
     max_shrink: Share = 0.2  # of the last catalogue: one that lost a larger share is refused
 
 

@@ -37,8 +37,11 @@ class FileEntry(msgspec.Struct, frozen=True):
     num_bytes: int
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes every tier must agree on. Letters as in ``schemas.graphs``."""
+class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The sizes every tier must agree on. Letters as in ``schemas.graphs``.
+
+    A default is not written: a field that comes later leaves the ids of older releases as they are.
+    """
 
     width: int  # d
     window: int  # T, events the intent encoder sees
@@ -53,6 +56,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     neighbour_decay: float  # weight of the p-th newest event of the window is decay ** p
     k_max: int  # longest list the decoder returns
     weights: list[float]  # the decoder's input ``weights``
+    neighbour_repeats: bool = True  # whether items of the window may be among its neighbours
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):

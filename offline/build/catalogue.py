@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from offline.build.stage import Build
 from offline.histories import Buckets, Case, Histories, hold_out, read_buckets, read_histories, read_targets
-from offline.index.neighbours import FOLDS, Neighbours
+from offline.index.neighbours import Neighbours
 from offline.index.trie import trie_arrays
 
 Ints = NDArray[np.int64]
@@ -25,9 +25,9 @@ class Index:
     codes: Ints
     trie: dict[str, Ints]
     lists: Neighbours
-    folds: list[Neighbours]  # for training: see ``fold_lists``
     nearest: Ints
     decay: float
+    repeats: bool
     num_codes: int
     catalogue: pl.DataFrame
 
@@ -60,12 +60,9 @@ def read_index(build: Build) -> Index:
         arrays["codes"],
         trie_arrays(arrays["codes"]),
         Neighbours(arrays["items"], arrays["scores"]),
-        [
-            Neighbours(np.load(folder / f"items_{fold}.npy"), np.load(folder / f"scores_{fold}.npy"))
-            for fold in range(FOLDS)
-        ],
         arrays["nearest"],
-        result["decay"],
+        result["neighbours"]["decay"],
+        result["neighbours"]["repeats"],
         result["num_codes"],
         pl.read_parquet(build.data / "catalogue.parquet")[arrays["order"]],
     )

@@ -104,6 +104,7 @@ def sizes(build: Build) -> Model:
         num_buckets=arch.num_buckets,
         neighbours=build.plan.nearline.neighbours,
         neighbour_decay=index.decay,
+        neighbour_repeats=index.repeats,
         k_max=arch.k_max,
         weights=build.result("evaluate")["weights"],
     )

@@ -34,7 +34,7 @@ from schemas.registry import Registry
 from schemas.registry.builds import Builds
 from schemas.release import file_entry
 
-VERSION = 5
+VERSION = 6
 """Raise it when a stage's code gives other results for the same inputs."""
 RECORD = "stage.json"
 Result = dict[str, Any]
@@ -68,6 +68,8 @@ class Build:
     plan: Plan
     force: bool = False
     threads: int = 1
+    processes: int = 1
+    device: str = "cpu"
     records: dict[str, Record] = field(default_factory=dict)
 
     @property

@@ -5,66 +5,54 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 
-from offline.build.catalogue import Index, read_data, read_index
+from offline.build.catalogue import Data, Index, read_data, read_index
 from offline.build.stage import Build, Result
 from offline.histories import read_buckets
-from offline.index.neighbours import window_neighbours
-from offline.metrics import quality
 from offline.model.architecture import Architecture, from_plan
 from offline.model.generator import Generator
-from offline.recall import Recaller
-from offline.train.examples import Examples
-from offline.train.losses import FLOOR, Losses
-from offline.train.near import NearScores
-from offline.train.trainer import WEIGHTS, Trainer
-
-DROPOUT = 0.3
-JUDGED = 500
-"""Validation cases that decide when to stop; the weights of the scores are chosen on all of them."""
+from offline.train.fit import Material, Where, fit
+from offline.train.trainer import WEIGHTS, Progress
+from offline.train.worker import train_with_others
 
 
 def train(build: Build, folder: Path) -> Result:
     """Writes ``weights.safetensors``. A training that was killed goes on from its last epoch."""
-    torch.set_num_threads(build.threads)
-    torch.manual_seed(build.plan.model.seed)
-    index = read_index(build)
-    data = read_data(build, index.number)
-    generator = Generator(architecture(build, index), index.vectors, index.codes, DROPOUT)
-    near = NearScores(index.folds, index.decay)
-    some = data.validation[:JUDGED]
-    near_some = window_neighbours(some, index.lists, index.decay, build.plan.nearline.neighbours)
-
-    def value(trained: Generator) -> float:
-        recaller = Recaller(trained, index.trie, index.category)
-        found = recaller.candidates(some, near_some, prompted=False)
-        lists = recaller.lists(found, [0.0, 1.0, float(trained.near_weight.detach()), FLOOR])
-        got = quality(lists, [case.target for case in some])
-        return got["recall_at_10"] + got["recall_at_50"]
-
-    model = build.plan.model
-    checkpoint = build.work / "train" / f"checkpoint-{build.records['index'].hash}-{_settings_tag(build)}"
-    progress = Trainer(
-        generator,
-        Losses(generator, index.trie, index.nearest, near),
-        Examples(data.train, data.buckets, model.window, model.local_events),
-        value,
-        model.epochs,
-        model.batch_size,
-        model.learning_rate,
-        model.seed,
-    ).run(checkpoint)
-    save_file(generator.state_dict(), folder / WEIGHTS)
-    shutil.rmtree(checkpoint)
+    if build.processes > 1:
+        progress = train_with_others(build, folder)
+    else:
+        generator, progress = fit_build(build, Where(build.threads, device=build.device))
+        save_file(generator.state_dict(), folder / WEIGHTS)
+    shutil.rmtree(_checkpoint(build))
     return {
         "epochs": progress.epoch,
         "best_epoch": progress.best_epoch,
         "values": progress.values,
-        "parameters": sum(p.numel() for p in generator.parameters()),
+        "parameters": sum(tensor.numel() for tensor in load_file(folder / WEIGHTS).values()),
         "says": f"{progress.epoch} epochs, best {progress.best_epoch}",
     }
+
+
+def fit_build(build: Build, where: Where) -> tuple[Generator, Progress]:
+    """Train on what the stages before left; the checkpoint belongs to these inputs and settings."""
+    index = read_index(build)
+    material = material_of(index, read_data(build, index.number))
+    return fit(architecture(build, index), material, build.plan.model, _checkpoint(build), where)
+
+
+def material_of(index: Index, data: Data) -> Material:
+    """A build's index and data as ``fit`` takes them."""
+    return Material(
+        index.vectors,
+        index.codes,
+        index.trie,
+        index.nearest,
+        index.category,
+        data.train,
+        data.validation,
+        data.buckets,
+    )
 
 
 def architecture(build: Build, index: Index) -> Architecture:
@@ -85,6 +73,7 @@ def read_generator(build: Build, index: Index) -> Generator:
     return generator.eval()
 
 
-def _settings_tag(build: Build) -> str:
+def _checkpoint(build: Build) -> Path:
     model = build.plan.model
-    return f"{model.epochs}-{model.batch_size}-{model.learning_rate:g}-{model.seed}"
+    settings = f"{model.epochs}-{model.batch_size}-{model.learning_rate:g}-{model.seed}-{build.processes}"
+    return build.work / "train" / f"checkpoint-{build.records['index'].hash}-{settings}"

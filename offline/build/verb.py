@@ -17,7 +17,8 @@ from schemas.plan import load_plan
 
 def build_release(args: argparse.Namespace) -> cli.Result:
     """Run the verb: one stage or all."""
-    build = Build(args.data, load_plan(overrides=args.set), force=args.force, threads=args.threads)
+    build = Build(args.data, load_plan(overrides=args.set), force=args.force)
+    build.threads, build.processes, build.device = args.threads, args.processes, args.device
     _check_data(build)
     pipelines.use(args.runner, args.beam_option)
     if args.explain:
@@ -77,3 +78,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--explain", action="store_true", help="say what would run and why, and do nothing")
     add("--expect", default="", metavar="DIGEST", help="do nothing unless --explain would still say the same")
     add("--threads", type=int, default=cores, help=f"of torch and onnxruntime (default: the cores allowed, {cores})")
+    add("--processes", type=int, default=1, metavar="N", help="that train together, by torchrun (default: 1)")
+    add("--device", default="cpu", help="to train on, as torch names it: cpu, cuda (default: cpu)")

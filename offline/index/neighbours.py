@@ -1,15 +1,15 @@
-"""Neighbour lists: for each item, what is taken next by those who took it, and what resembles it.
+"""Neighbour lists: for each item, what is taken with it or after it, and what resembles it.
 
 The same rule turns a window into neighbours here (evaluation) and near-line: the p-th newest event weighs
-``decay ** p``, the items of its list add weight × score, the best M stay; equal scores by item number.
+``decay ** p``, the items of its list add weight × score, the best M stay; equal scores by item number. A release says
+whether the window's own items may be among them.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import faiss
 import msgspec
@@ -17,39 +17,76 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from offline.histories import Case, Histories
+from offline.index.links import Sparse, without_own
 from offline.metrics import quality
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Sparse = Any
-"""A matrix of scipy.sparse, which has no types."""
-COUNTING_DECAY = 0.98
-SHRINK = 10.0
-CONTENT_SHARE = 0.02
-FOLDS = 2
-KEPT = 200
-"""Followers of an item that are looked at; the lists are far shorter."""
+FOLLOW, TOGETHER = "follow", "together"
 
 
 class Settings(msgspec.Struct, frozen=True):
     """Chosen on validation.
 
-    ``popularity`` divides by the popularity of what follows to this power, ``own`` weighs the link of an item to
-    itself (a repeat), ``decay`` the age of an event in the window.
+    ``link`` is the kind of links. Scores are divided by the popularity of what is linked to to the power
+    ``popularity``; the link of an item to itself (a repeat) has the weight ``own``, words that agree ``content``
+    (in units of an item's strongest link), the event before last ``decay`` of the last. Without ``repeats`` the items
+    of the window are never neighbours of it.
     """
 
-    popularity: float
-    own: float
-    decay: float
+    link: str = TOGETHER
+    popularity: float = 0.3
+    content: float = 0.7
+    own: float = 0.0
+    decay: float = 0.7
+    repeats: bool = True
 
 
-GRID = [
-    Settings(popularity, own, decay)
-    for popularity in (0.2, 0.5)
-    for own in (1.0, 4.0, 16.0, 64.0)
-    for decay in (0.95, 0.98, 1.0)
-]
+OPTIONS: Mapping[str, Sequence[float | str | bool]] = {
+    "link": (TOGETHER, FOLLOW),
+    "repeats": (True, False),
+    "own": (0.0, 1.0, 4.0, 16.0, 64.0),
+    "decay": (0.5, 0.7, 0.85, 0.95, 0.98, 1.0),
+    "content": (0.02, 0.1, 0.3, 0.7, 1.2),
+    "popularity": (0.0, 0.2, 0.3, 0.5),
+}
+"""What is tried, one setting at a time, the others as they are then; twice through."""
+ROUNDS = 2
+BLOCK = 500
+
+
+class Asked(Protocol):
+    """What these rules need of a case."""
+
+    @property
+    def window(self) -> Ints:
+        """Item numbers, oldest first."""
+        ...
+
+    @property
+    def target(self) -> Ints:
+        """Item numbers that were then taken."""
+        ...
+
+
+@dataclass(frozen=True)
+class Links:
+    """What lists are made from: ``kinds`` of links between items, ``alike`` by content, all [N, N], and how often
+    each item was taken."""
+
+    kinds: Mapping[str, Sparse]
+    alike: Sparse
+    bought: Ints
+
+    def blend(self, settings: Settings) -> Sparse:
+        """One matrix [N, N]."""
+        scale: Sparse = sp.diags(np.maximum(self.bought, 1).astype(np.float32) ** -settings.popularity)
+        links = (self.kinds[settings.link] @ scale).tocsr()
+        own = links.diagonal()
+        links = without_own(links)
+        strongest = float(np.mean(links.max(axis=1).todense())) or 1.0
+        repeat = np.where(own > 0, own, strongest if settings.link == TOGETHER else 0.0) * settings.own
+        return (links + sp.diags(repeat) + self.alike * (settings.content * strongest)).tocsr().astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -67,82 +104,11 @@ class Neighbours:
         )
 
 
-def transitions(histories: Histories, num_items: int, window: int) -> Sparse:
-    """[N, N]: how often j was taken in a session whose window held i, per time that i was in a window."""
-    begins = np.flatnonzero(np.r_[True, np.diff(histories.session) != 0])
-    ends = np.r_[begins[1:], len(histories.item)]
-    user_begin = histories.start[:-1][histories.user[begins]]
-    before = np.minimum(begins - user_begin, window)
-    session = np.repeat(np.arange(len(begins)), before)
-    ago = np.arange(before.sum()) - np.repeat(np.cumsum(before) - before, before)
-    place = np.repeat(begins, before) - 1 - ago
-    held: Sparse = sp.csr_matrix(
-        ((COUNTING_DECAY**ago).astype(np.float32), (session, histories.item[place])), shape=(len(begins), num_items)
-    )
-    of = np.repeat(np.arange(len(begins)), ends - begins)
-    taken: Sparse = sp.csr_matrix((np.ones(len(of), np.float32), (of, histories.item)), shape=held.shape)
-    taken.data[:] = 1.0
-    scale: Sparse = sp.diags(1.0 / (np.asarray(held.sum(0)).ravel() + SHRINK))
-    follow = (scale @ (held.T.tocsr() @ taken)).tocsr().astype(np.float32)
-    return _largest(follow, KEPT)
-
-
-def _largest(matrix: Sparse, keep: int) -> Sparse:
-    """The ``keep`` largest of each row, in no order, and the diagonal."""
-    rows = []
-    for row, (begin, end) in enumerate(itertools.pairwise(matrix.indptr)):
-        if end - begin <= keep:
-            rows.append(np.arange(begin, end))
-            continue
-        best = np.argpartition(-matrix.data[begin:end], keep)[:keep]
-        own = np.flatnonzero(matrix.indices[begin:end] == row)
-        rows.append(begin + np.union1d(best, own))
-    kept = np.concatenate(rows)
-    start = np.r_[0, np.cumsum([len(row) for row in rows])]
-    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], start), shape=matrix.shape)
-
-
-def neighbour_lists(follow: Sparse, alike: Sparse, bought: Ints, settings: Settings, num_neighbours: int) -> Neighbours:
-    """The best of each row of the blended scores."""
-    scale: Sparse = sp.diags(np.maximum(bought, 1).astype(np.float32) ** -settings.popularity)
-    blend = (follow @ scale).tocsr()
-    own = sp.diags(blend.diagonal() * (settings.own - 1.0))
-    typical = float(np.mean(blend.max(axis=1).todense())) or 1.0
-    blend = (blend + own + alike * (CONTENT_SHARE * typical)).tocsr()
-    lists = top_of_rows(blend, num_neighbours)
-    # A list's best score is 1 on average, so that the floor of the decoder's logarithm means the same everywhere.
+def neighbour_lists(links: Links, settings: Settings, num_neighbours: int) -> Neighbours:
+    """The best of each row of the blended links. A list's best score is 1 on average, so that the floor of the
+    decoder's logarithm means the same everywhere."""
+    lists = top_of_rows(links.blend(settings), num_neighbours)
     return Neighbours(lists.items, lists.scores / max(float(lists.scores[:, 0].mean()), 1e-9))
-
-
-def fold_lists(
-    histories: Histories, alike: Sparse, settings: Settings, num_neighbours: int, window: int
-) -> list[Neighbours]:
-    """For training: lists for each half of the users (even, odd), made from the other half only.
-
-    Lists that counted a session know its items too well: a generator that trained on them would trust neighbours
-    more than they deserve when serving.
-    """
-    half = histories.user % FOLDS
-    lists = []
-    for fold in range(FOLDS):
-        others = histories.only(half != fold)
-        bought = np.bincount(others.item, minlength=alike.shape[0])
-        follow = transitions(others, alike.shape[0], window)
-        lists.append(neighbour_lists(follow, alike, bought, settings, num_neighbours))
-    return lists
-
-
-def content_links(vectors: Floats, num_neighbours: int) -> Sparse:
-    """Cosine of each item with its nearest by vector (itself left out): what an item that nobody took has."""
-    norm = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit = np.ascontiguousarray(vectors / np.maximum(norm, 1e-9), np.float32)
-    index = faiss.IndexFlatIP(unit.shape[1])
-    index.add(unit)
-    cosine, near = index.search(unit, min(num_neighbours + 1, len(unit)))
-    row = np.repeat(np.arange(len(unit)), near.shape[1])
-    good = (near.ravel() != row) & (cosine.ravel() > 0)
-    flat = (cosine.ravel()[good], (row[good], near.ravel()[good]))
-    return sp.csr_matrix(flat, shape=(len(unit), len(unit)), dtype=np.float32)
 
 
 def top_of_rows(matrix: Sparse, keep: int) -> Neighbours:
@@ -160,30 +126,83 @@ def top_of_rows(matrix: Sparse, keep: int) -> Neighbours:
     return Neighbours(items, scores)
 
 
-def window_neighbours(cases: Sequence[Case], lists: Neighbours, decay: float, keep: int) -> Neighbours:
+def window_neighbours(
+    cases: Sequence[Asked], lists: Neighbours, decay: float, keep: int, *, repeats: bool = True
+) -> Neighbours:
     """The neighbours of each case's window: [cases, keep]."""
-    lengths = np.array([len(case.window) for case in cases])
-    row = np.repeat(np.arange(len(cases)), lengths)
-    ago = np.concatenate([np.arange(length)[::-1] for length in lengths]) if len(cases) else np.zeros(0)
-    item = np.concatenate([case.window for case in cases]) if len(cases) else np.zeros(0, np.int64)
-    held: Sparse = sp.csr_matrix(
-        ((decay**ago).astype(np.float32), (row, item)), shape=(len(cases), len(lists.items)), dtype=np.float32
-    )
-    return top_of_rows(held @ lists.matrix(), keep)
+    scores = (_held(cases, decay, len(lists.items)) @ lists.matrix()).tocsr()
+    return top_of_rows(scores if repeats else _without_windows(scores, cases), keep)
 
 
-def choose(
-    follow: Sparse, alike: Sparse, bought: Ints, cases: Sequence[Case], *, num_neighbours: int, keep: int
-) -> tuple[Settings, Neighbours, dict[str, float]]:
-    """The settings with the best Recall@50 + Recall@10 on validation, their lists and their metrics."""
-    best: tuple[float, Settings, Neighbours, dict[str, float]] | None = None
+def nearest_items(vectors: Floats, keep: int) -> Ints:
+    """The items [N, keep] nearest to each by cosine, itself left out; itself again where there are no more."""
+    norm = np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.ascontiguousarray(vectors / np.maximum(norm, 1e-9), np.float32)
+    index = faiss.IndexFlatIP(rows.shape[1])
+    index.add(rows)
+    _, near = index.search(rows, min(keep + 1, len(rows)))
+    own = np.arange(len(rows))[:, None]
+    # Itself goes last, then out.
+    order = np.argsort(near == own, axis=1, kind="stable")
+    near = np.take_along_axis(near, order, axis=1)[:, :keep]
+    return np.concatenate([near, np.repeat(own, keep - near.shape[1], axis=1)], axis=1)
+
+
+def choose(links: Links, cases: Sequence[Asked], keep: int, *, seen: bool = True) -> Settings:
+    """The settings with the best Recall@10 + Recall@50 on validation, lists uncut; ``seen`` says whether items of the
+    window may be recalled."""
     targets = [case.target for case in cases]
-    for popularity, own in dict.fromkeys((s.popularity, s.own) for s in GRID):
-        lists = neighbour_lists(follow, alike, bought, Settings(popularity, own, 1.0), num_neighbours)
-        for settings in (s for s in GRID if (s.popularity, s.own) == (popularity, own)):
-            found = quality(window_neighbours(cases, lists, settings.decay, keep).items, targets)
-            value = found["recall_at_50"] + found["recall_at_10"]
-            if best is None or value > best[0] + 1e-9:
-                best = (value, settings, lists, found)
-    assert best is not None
-    return best[1], best[2], best[3]
+    tried: dict[Settings, float] = {}
+
+    def value(settings: Settings) -> float:
+        if settings not in tried:
+            found = quality(recall_uncut(links, settings, cases, keep, seen=seen), targets)
+            tried[settings] = found["recall_at_10"] + found["recall_at_50"]
+        return tried[settings]
+
+    settings = Settings()
+    for _ in range(ROUNDS):
+        for name in OPTIONS:
+            settings = max(_others(settings, name), key=value)
+    return settings
+
+
+def recall_uncut(
+    links: Links, settings: Settings, cases: Sequence[Asked], keep: int, *, seen: bool = True
+) -> NDArray[np.integer]:
+    """The neighbour method by itself: item numbers [cases, keep], best first, from lists that are not cut."""
+    blend = links.blend(settings)
+    parts = []
+    for begin in range(0, len(cases), BLOCK):
+        some = cases[begin : begin + BLOCK]
+        scores = (_held(some, settings.decay, blend.shape[0]) @ blend).tocsr()
+        if not (seen and settings.repeats):
+            scores = _without_windows(scores, some)
+        parts.append(top_of_rows(scores, keep).items)
+    return np.concatenate(parts)
+
+
+def _others(settings: Settings, name: str) -> Iterator[Settings]:
+    """``settings`` first (so that it stays among equals), then with the other values of one field."""
+    yield settings
+    for value in OPTIONS[name]:
+        if value != getattr(settings, name):
+            yield msgspec.structs.replace(settings, **{name: value})
+
+
+def _held(cases: Sequence[Asked], decay: float, num_items: int) -> Sparse:
+    """[cases, N]: the weights of each window's events."""
+    lengths = np.array([len(case.window) for case in cases], np.int64)
+    row = np.repeat(np.arange(len(cases)), lengths)
+    ago = np.arange(lengths.sum())[::-1] - np.repeat(np.cumsum(lengths[::-1])[::-1] - lengths, lengths)
+    item = np.concatenate([case.window for case in cases]) if len(cases) else np.zeros(0, np.int64)
+    weight = (decay**ago).astype(np.float32)
+    return sp.csr_matrix((weight, (row, item)), shape=(len(cases), num_items), dtype=np.float32)
+
+
+def _without_windows(scores: Sparse, cases: Sequence[Asked]) -> Sparse:
+    """Scores [cases, N] with zeros at the items of each window."""
+    for row, case in enumerate(cases):
+        inside = slice(scores.indptr[row], scores.indptr[row + 1])
+        scores.data[inside][np.isin(scores.indices[inside], case.window)] = 0.0
+    return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,27 +11,37 @@ from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 
 from offline.histories import Histories
+from offline.index.links import POPULARITY, popularity_scale, together
 from schemas.errors import DataError
 
 Floats = NDArray[np.float32]
-REACH = 8
-"""Events further apart do not count as together."""
-POPULARITY = 0.3
-TEXT_WEIGHT = 0.8
+CONTENT_WEIGHT = 0.8
 
 
-def item_vectors(histories: Histories, text: Floats, width: int, seed: int) -> Floats:
-    """[N, ≤ width]: two thirds co-occurrence, one third text; an item that nobody took has the text part only.
+def item_vectors(histories: Histories, content: Sequence[Any], width: int, seed: int) -> Floats:
+    """[N, ≤ width]: half what is taken together, half the content, whose parts (dense or sparse, [N, …]) share it.
+
+    Every part is cut to its largest factors and its rows to length one; content weighs 0.8. An item that nobody took
+    has zeros in the first half.
 
     Raises:
-        DataError: a text vector is not finite, naming the row.
+        DataError: a content vector is not finite, naming the row.
     """
-    check_finite(text, "text vectors")
-    together = cooccurrence(histories, len(text))
-    bought = unit(_factors(together, 2 * width // 3, seed))
-    bought[np.asarray(together.sum(1)).ravel() == 0] = 0
-    said = unit(_factors(text - text.mean(0), width - 2 * width // 3, seed))
-    return np.concatenate([bought, TEXT_WEIGHT * said], axis=1).astype(np.float32)
+    num_items = content[0].shape[0]
+    near = together(histories, num_items, back=1.0) @ popularity_scale(histories, num_items, POPULARITY)
+    # With its largest link on the diagonal the matrix is close to a similarity.
+    near = (near + sp.diags(np.asarray(near.max(axis=1).todense()).ravel())).tocsr().astype(np.float32)
+    bought = unit(_factors(near, width // 2, seed, 0.5))
+    bought[near.diagonal() == 0] = 0
+    said = [unit(_factors(_centred(part), width // (2 * len(content)), seed, 1.0)) for part in content]
+    return np.concatenate([bought, *(CONTENT_WEIGHT * part for part in said)], axis=1).astype(np.float32)
+
+
+def _centred(part: Any) -> Any:
+    if sp.issparse(part):
+        return part
+    check_finite(part, "text vectors")
+    return part - part.mean(0)
 
 
 def check_finite(vectors: Floats, where: str) -> None:
@@ -42,35 +53,16 @@ def check_finite(vectors: Floats, where: str) -> None:
         )
 
 
-def cooccurrence(histories: Histories, num_items: int) -> Any:
-    """Symmetric [N, N]: pairs within 8 events of a user weigh 1/√distance; divided by (popularity of both)^.3.
-
-    The diagonal is each row's largest entry, so that the matrix is close to a similarity.
-    """
-    item, user = histories.item, histories.user
-    total: Any = sp.csr_matrix((num_items, num_items), dtype=np.float32)
-    for ago in range(1, REACH + 1):
-        same = user[ago:] == user[:-ago]
-        pairs = (item[:-ago][same], item[ago:][same])
-        weight = np.full(len(pairs[0]), ago**-0.5, np.float32)
-        total = total + sp.csr_matrix((weight, pairs), shape=total.shape)
-    total = total + total.T
-    total.setdiag(0)
-    total.eliminate_zeros()
-    scale = sp.diags(np.maximum(np.bincount(item, minlength=num_items), 1).astype(np.float32) ** -POPULARITY)
-    total = (scale @ total @ scale).tocsr()
-    return (total + sp.diags(np.asarray(total.max(axis=1).todense()).ravel())).tocsr().astype(np.float32)
-
-
 def unit(rows: Floats) -> Floats:
     """Rows of length one; a row of zeros stays."""
     return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(np.float32)
 
 
-def _factors(matrix: Any, width: int, seed: int) -> Floats:
+def _factors(matrix: Any, width: int, seed: int, power: float) -> Floats:
+    """Left singular vectors times their strength to ``power``."""
     width = max(1, min(width, min(matrix.shape) - 1))
     svd: Any = randomized_svd
     left, strength, _ = svd(matrix, width, n_oversamples=8, n_iter=2, random_state=seed)
     # The sign of a factor is arbitrary and may differ between libraries: fix it.
     sign = np.sign(left[np.abs(left).argmax(axis=0), np.arange(width)])
-    return (left * sign * np.sqrt(strength)).astype(np.float32)
+    return (left * sign * strength**power).astype(np.float32)

@@ -16,7 +16,9 @@ class LevelHead(nn.Module):
         super().__init__()
         self.query = nn.Linear(arch.width, arch.hidden)
         self.prefix = nn.ModuleList(nn.Embedding(arch.codes, arch.hidden) for _ in range(level))
-        self.out = nn.Linear(arch.hidden, arch.codes)
+        self.back = nn.Linear(arch.hidden, arch.width)
+        self.norm = nn.LayerNorm(arch.width)
+        self.out = nn.Linear(arch.width, arch.codes)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, query: Tensor, prefix: Tensor) -> Tensor:
@@ -24,7 +26,8 @@ class LevelHead(nn.Module):
         hidden = self.query(query).unsqueeze(1)
         for place, table in enumerate(self.prefix):
             hidden = hidden + table(prefix[:, :, place])
-        return self.out(self.dropout(functional.gelu(hidden)))
+        row = query.unsqueeze(1) + self.back(self.dropout(functional.gelu(hidden)))
+        return self.out(self.dropout(self.norm(row)))
 
 
 class Decoder(nn.Module):
@@ -38,6 +41,12 @@ class Decoder(nn.Module):
         self.heads = nn.ModuleList(LevelHead(arch, level, dropout) for level in range(arch.levels))
         self.item_query = nn.Linear(arch.width, arch.width)
         self.dropout = nn.Dropout(dropout)
+
+    def head(self, level: int) -> LevelHead:
+        """The head of a level."""
+        head = self.heads[level]
+        assert isinstance(head, LevelHead)
+        return head
 
     def join(self, intent: Tensor, prompt: Tensor) -> Tensor:
         """The query [B, d]: the newest row of ``intent`` [B, R, d], and as much of ``prompt`` [B, P, d] as a

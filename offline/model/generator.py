@@ -39,8 +39,6 @@ class Generator(nn.Module):
         self.intent_encoder = IntentEncoder(arch, dropout)
         self.prompt_encoder = PromptEncoder(arch)
         self.decoder = Decoder(arch, dropout)
-        # The weight of log(neighbour score + floor) beside the item score, learnt with it.
-        self.near_weight = nn.Parameter(torch.ones(()))
         self.intent_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.state_rows, arch.width) * 0.02)
         self.prompt_defaults = nn.Parameter(torch.randn(arch.num_buckets, arch.prompt_rows, arch.width) * 0.02)
         self._begin()

@@ -21,6 +21,8 @@ class PromptEncoder(nn.Module):
         self.code_tables = nn.ModuleList(nn.Embedding(arch.codes, arch.width) for _ in range(arch.levels))
         self.kind = nn.Embedding(len(Kind) + 1, arch.width, padding_idx=0)
         self.age = nn.Linear(1, arch.width)
+        # Without it the few events of a device drown in the bias, and the prompt learns to ignore them.
+        self.norm = nn.LayerNorm(arch.width)
         self.event = nn.Linear(arch.width, arch.width)
         self.mix = nn.Linear(3 * arch.width, 2 * arch.width)
         self.out = nn.Linear(2 * arch.width, arch.prompt_rows * arch.width)
@@ -31,7 +33,7 @@ class PromptEncoder(nn.Module):
         event = self.kind(kind) + self.age(age.unsqueeze(-1))
         for level, table in enumerate(self.code_tables):
             event = event + table(codes[:, :, level].clamp(min=0))
-        event = functional.gelu(self.event(event)) * real
+        event = functional.gelu(self.event(self.norm(event))) * real
         pooled = event.sum(1) / real.sum(1).clamp(min=1.0)
         joined = torch.cat([self.bucket(bucket), self.clock(clock), pooled], dim=-1)
         return self.out(functional.gelu(self.mix(joined))).reshape(-1, self.rows, self.width)

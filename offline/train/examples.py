@@ -29,22 +29,22 @@ AHEAD = 16
 """How far past the window's end a target may lie."""
 MAX_DELAY = 3
 TARGETS = 16
-"""Targets per window."""
+"""Targets per window, at most."""
+POOL = 16
+"""Batches whose windows are sorted by length together: little padding, and still a random order."""
 FORGET_BUCKET = 0.1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows [B, T] as the intent encoder takes them, and their users; of each of n targets its window, row, item
-    and prompt.
+    """Windows [B, T] as the intent encoder takes them; of each of n targets its window, row, item and prompt.
 
-    ``row`` is -1 where the window holds nothing before the target.
+    ``row`` is -1 where the window holds nothing before the target. T is the longest window of the batch.
     """
 
     item: Tensor
     kind: Tensor
     gap: Tensor
-    user: Tensor  # [B]
     window: Tensor
     row: Tensor
     target: Tensor
@@ -53,6 +53,10 @@ class Batch:
     local_item: Tensor  # [n, E] item numbers, -1 padding
     local_kind: Tensor
     local_age: Tensor
+
+    def to(self, device: str) -> Batch:
+        """The same on another device."""
+        return Batch(*(tensor.to(device) for tensor in vars(self).values()))
 
 
 class Examples:
@@ -68,27 +72,38 @@ class Examples:
         hours = np.diff(histories.at, prepend=histories.at[:1]) / HOUR_MS
         hours[histories.start[:-1][np.diff(histories.start) > 0]] = 0.0
         self.gap = np.log1p(np.maximum(hours, 0)).astype(np.float32)
-
-    def num_batches(self, batch_size: int, most: int) -> int:
-        """Batches of an epoch that looks at no more than ``most`` windows."""
-        return max(1, min(most, self.num_windows) // batch_size)
-
-    def epoch(self, batch_size: int, most: int, rng: np.random.Generator) -> Iterator[Batch]:
-        """Each user's events cut into windows at a random place, shuffled."""
-        ends = rng.permutation(self._ends(rng))[:most]
-        for place in range(self.num_batches(batch_size, most)):
-            yield self.batch(ends[place * batch_size : (place + 1) * batch_size], rng)
+        length = np.diff(histories.start)
+        self.per_user = np.where(length > 1, np.ceil(length / window), 0).astype(np.int64)
 
     @property
     def num_windows(self) -> int:
-        """Of all users, end to end."""
-        return int(np.ceil(np.diff(self.histories.start) / self.window).sum())
+        """Of all users, end to end; who has one event only has nothing to learn from."""
+        return int(self.per_user.sum())
+
+    @property
+    def mean_targets(self) -> float:
+        """Per window, about."""
+        length = np.diff(self.histories.start)[self.per_user > 0]
+        return float(np.minimum(length - 1, TARGETS).mean())
+
+    def epoch(self, windows: int, most: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Batches of ``windows`` each, of no more than ``most`` in all: each user's events are cut into windows at a
+        random place."""
+        ends = rng.permutation(self._ends(rng))[:most]
+        length = np.minimum(ends - self.histories.start[self.user[ends - 1]], self.window)
+        pool = np.arange(len(ends)) // (POOL * windows)
+        ends = ends[np.lexsort((length, pool))]
+        batches = max(1, len(ends) // windows)
+        for place in rng.permutation(batches):
+            yield self.batch(ends[place * windows : (place + 1) * windows], rng)
 
     def _ends(self, rng: np.random.Generator) -> Ints:
-        """Where windows end (the event after the last): every ``window`` events back from the user's last or so."""
-        start, stop = self.histories.start[:-1], self.histories.start[1:]
-        count = np.ceil((stop - start) / self.window).astype(np.int64)
-        shift = rng.integers(0, self.window, len(start))
+        """Where windows end (the event after the last): every ``window`` events back from the user's last or so.
+
+        A history that fits is one window.
+        """
+        start, stop, count = self.histories.start[:-1], self.histories.start[1:], self.per_user
+        shift = np.where(count > 1, rng.integers(0, self.window, len(start)), 0)
         ago = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         ends = np.repeat(stop - shift, count) - ago * self.window
         return np.maximum(ends, np.repeat(start, count) + 1)
@@ -97,16 +112,15 @@ class Examples:
         """The windows that end before ``ends``, with targets."""
         begin, stop = self.histories.start[self.user[ends - 1]], self.histories.start[self.user[ends - 1] + 1]
         first = np.maximum(ends - self.window, begin)
-        place = ends[:, None] - self.window + np.arange(self.window)
+        longest = int((ends - first).max())
+        place = ends[:, None] - longest + np.arange(longest)
         real = place >= first[:, None]
         place = np.maximum(place, 0)
         head = place == first[:, None]
-        window = np.repeat(np.arange(len(ends)), TARGETS)
-        last = np.minimum(ends + AHEAD, stop)
-        target = rng.integers(np.repeat(first, TARGETS), np.repeat(last, TARGETS))
+        window, target = _draw(first + 1, np.minimum(ends + AHEAD, stop), rng)
         before, local = self._seen(target, rng)
         before = np.minimum(before, ends[window] - 1)
-        row = before - ends[window] + self.window
+        row = before - ends[window] + longest
         row[before < first[window]] = -1
         bucket = self.bucket[self.user[target]]
         bucket = np.where(rng.random(len(bucket)) < FORGET_BUCKET, UNKNOWN_BUCKET, bucket)
@@ -115,7 +129,6 @@ class Examples:
             np.where(real, self.histories.item[place] + 1, 0),
             np.where(real, self.histories.kind[place], 0),
             np.where(real & ~head, self.gap[place], 0).astype(np.float32),
-            self.user[ends - 1],
             window,
             row,
             self.histories.item[target],
@@ -138,6 +151,16 @@ class Examples:
         local = newest[:, None] + 1 + place
         same = self.user[local.clip(0)] == self.user[target][:, None]
         return newest, np.where((place >= 0) & (local >= 0) & same, local, -1)
+
+
+def _draw(first: Ints, last: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Of each window the numbers of up to 16 different places in ``first`` … ``last`` - 1, flat: window and place."""
+    span = int((last - first).max())
+    key = rng.random((len(first), span))
+    key[np.arange(span) >= (last - first)[:, None]] = 2.0
+    order = np.argsort(key, axis=1)[:, :TARGETS]
+    window, rank = np.nonzero(np.take_along_axis(key, order, axis=1) < 2.0)
+    return window, first[window] + order[window, rank]
 
 
 def clock_features(at_ms: Ints) -> NDArray[np.float32]:

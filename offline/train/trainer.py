@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from offline.model.generator import Generator
-from offline.train.examples import TARGETS, Examples
-from offline.train.losses import Losses
+from offline.train.examples import Examples
+from offline.train.ranks import Ranks
 from schemas import cli
 
-MIN_WINDOWS, SHARE = 1_500, 0.15
-"""An epoch looks at a random share of all windows, and at no fewer than that (when there are)."""
+MOST_WINDOWS, SHARE = 30_000, 0.15
+"""An epoch looks at all windows, or at a random share of them where there are more than that."""
 WARM_UP = 50
 PATIENCE = 3
 WEIGHT_DECAY = 0.05
@@ -38,79 +38,96 @@ class Progress(msgspec.Struct):
 
 @dataclass
 class Trainer:
-    """``value`` judges a generator on validation (higher is better). ``batch_size`` counts targets: a step looks at
-    ``batch_size / 16`` windows. Small steps fit the cache and learn more per second."""
+    """``losses`` holds the network and gives the loss of a batch. ``value`` judges the network on validation (higher
+    is better). ``batch_size`` counts targets, about, of a step of one process. ``device`` as torch names it."""
 
-    generator: Generator
-    losses: Losses
+    network: nn.Module
+    losses: nn.Module
     examples: Examples
-    value: Callable[[Generator], float]
+    value: Callable[[Any], float]
     epochs: int
     batch_size: int
     learning_rate: float
     seed: int
+    ranks: Ranks = field(default_factory=Ranks)
+    device: str = "cpu"
 
     def run(self, checkpoint: Path) -> Progress:
-        """Train, and leave the best weights in the generator. Continues from ``checkpoint`` if there is one."""
-        optimiser, schedule = self._optimiser()
-        progress = self._resume(checkpoint, optimiser, schedule)
+        """Train, and leave the best weights in the network. Continues from ``checkpoint`` if there is one.
+
+        The same inputs, threads and number of processes give the same bits.
+        """
+        torch.use_deterministic_algorithms(True)
+        self.losses.to(self.device)  # the network is a part of it
+        optimiser = self._optimiser()
+        progress = self._resume(checkpoint, optimiser)
         with cli.bar() as bar:
-            task = bar.add_task(
-                "train", total=self.epochs * self.num_batches, completed=progress.epoch * self.num_batches
-            )
+            task = bar.add_task("train", total=self.epochs * self.steps, completed=progress.epoch * self.steps)
             while progress.epoch < self.epochs and progress.epoch - progress.best_epoch < PATIENCE + (
                 progress.epoch == 0
             ):
-                self._epoch(progress.epoch, optimiser, schedule, lambda: bar.advance(task))
-                progress.epoch += 1
-                value = self.value(self.generator)
-                progress.values.append(round(value, 5))
-                if value > progress.best:
-                    progress.best, progress.best_epoch = value, progress.epoch
-                    _save(self.generator.state_dict(), checkpoint / f"best-{WEIGHTS}")
-                self._checkpoint(checkpoint, optimiser, progress)
-        self.generator.load_state_dict(load_file(checkpoint / f"best-{WEIGHTS}"))
+                self._epoch(progress.epoch, optimiser, lambda: bar.advance(task))
+                self._judge(progress, checkpoint)
+                if self.ranks.first:
+                    self._checkpoint(checkpoint, optimiser, progress)
+        self.ranks.agree(0.0)  # the first has written what all read now
+        self.network.load_state_dict(load_file(checkpoint / f"best-{WEIGHTS}"))
+        self.network.cpu()
         return progress
+
+    @property
+    def windows(self) -> int:
+        """Of a step, in one process."""
+        return max(1, round(self.batch_size / self.examples.mean_targets))
 
     @property
     def most_windows(self) -> int:
         """Of an epoch."""
-        return max(MIN_WINDOWS, int(SHARE * self.examples.num_windows))
+        return max(MOST_WINDOWS, int(SHARE * self.examples.num_windows))
 
     @property
-    def num_batches(self) -> int:
+    def steps(self) -> int:
         """Of an epoch."""
-        return self.examples.num_batches(self.windows, self.most_windows)
+        return max(1, min(self.most_windows, self.examples.num_windows) // (self.windows * self.ranks.size))
 
-    @property
-    def windows(self) -> int:
-        """Of a step."""
-        return max(1, self.batch_size // TARGETS)
-
-    def _epoch(self, epoch: int, optimiser: torch.optim.Optimizer, schedule: Any, advance: Callable[[], None]) -> None:
+    def _epoch(self, epoch: int, optimiser: torch.optim.Optimizer, advance: Callable[[], None]) -> None:
         # Every epoch has its own seed: a training that was interrupted goes on as if it had not been.
-        torch.manual_seed(self.seed * 1_000 + epoch)
-        rng = np.random.default_rng((self.seed, epoch))
-        self.generator.train()
-        for batch in self.examples.epoch(self.windows, self.most_windows, rng):
+        torch.manual_seed((self.seed * 1_000 + epoch) * 1_000 + self.ranks.rank)
+        batches = self.examples.epoch(self.windows, self.most_windows, np.random.default_rng((self.seed, epoch)))
+        self.network.train()
+        for step, batch in enumerate(self.ranks.share(batches, self.steps), epoch * self.steps):
+            for group in optimiser.param_groups:
+                group["lr"] = self.learning_rate * self._pace(step)
             optimiser.zero_grad(set_to_none=True)
-            self.losses(batch).backward()
-            nn.utils.clip_grad_norm_(self.generator.parameters(), 1.0)
+            self.losses(batch.to(self.device)).backward()
+            self.ranks.average(self.network.parameters())
+            nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             optimiser.step()
-            schedule.step()
             advance()
 
-    def _optimiser(self) -> tuple[torch.optim.Optimizer, Any]:
-        matrices = [p for p in self.generator.parameters() if p.dim() >= 2]
-        others = [p for p in self.generator.parameters() if p.dim() < 2]
+    def _judge(self, progress: Progress, checkpoint: Path) -> None:
+        """Ends an epoch: the first process looks at validation, all learn what it saw."""
+        value = self.ranks.agree(self.value(self._on_cpu()) if self.ranks.first else 0.0)
+        progress.epoch += 1
+        progress.values.append(round(value, 5))
+        if value > progress.best:
+            progress.best, progress.best_epoch = value, progress.epoch
+            if self.ranks.first:
+                _save(self.network.state_dict(), checkpoint / f"best-{WEIGHTS}")
+
+    def _on_cpu(self) -> nn.Module:
+        return self.network if self.device == "cpu" else copy.deepcopy(self.network).cpu()
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        matrices = [p for p in self.network.parameters() if p.dim() >= 2]
+        others = [p for p in self.network.parameters() if p.dim() < 2]
         groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-        optimiser = torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98), fused=True)
-        steps = self.epochs * self.num_batches
+        return torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98), fused=True)
 
-        def cosine(step: int) -> float:
-            return min((step + 1) / WARM_UP, 1.0) * max(0.02, 0.5 * (1 + math.cos(math.pi * step / steps)))
-
-        return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, cosine)
+    def _pace(self, step: int) -> float:
+        """Share of the learning rate: up in 50 steps, then down along a cosine."""
+        done = step / (self.epochs * self.steps)
+        return min((step + 1) / WARM_UP, 1.0) * max(0.02, 0.5 * (1 + math.cos(math.pi * done)))
 
     def _checkpoint(self, folder: Path, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
         moments = {
@@ -118,26 +135,24 @@ class Trainer:
             for number, state in optimiser.state_dict()["state"].items()
             for name, value in state.items()
         }
-        _save(self.generator.state_dict(), folder / WEIGHTS)
+        _save(self.network.state_dict(), folder / WEIGHTS)
         _save(moments, folder / f"optimiser-{WEIGHTS}")
         # Last: what it names is there.
         draft = folder / f".{STATE}"
         draft.write_bytes(msgspec.json.encode(progress))
         draft.replace(folder / STATE)
 
-    def _resume(self, folder: Path, optimiser: torch.optim.Optimizer, schedule: Any) -> Progress:
+    def _resume(self, folder: Path, optimiser: torch.optim.Optimizer) -> Progress:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / STATE).exists():
             return Progress()
         progress = msgspec.json.decode((folder / STATE).read_bytes(), type=Progress)
-        self.generator.load_state_dict(load_file(folder / WEIGHTS))
+        self.network.load_state_dict(load_file(folder / WEIGHTS, self.device))
         state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in load_file(folder / f"optimiser-{WEIGHTS}").items():
+        for key, value in load_file(folder / f"optimiser-{WEIGHTS}", self.device).items():
             number, _, name = key.partition(".")
             state.setdefault(int(number), {})[name] = value
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-        for _ in range(progress.epoch * self.num_batches):
-            schedule.step()
         cli.say(f"  continues after epoch {progress.epoch}")
         return progress
 

@@ -141,3 +141,14 @@ def test_a_moved_checkout_gets_new_environments(checkout, calls):
     environments.ensure(moved, "edge")
     assert environments.state(moved, "edge") == "present"
     assert not (moved.envs / "edge" / "old-script").exists()
+
+
+def test_another_patch_version_of_python_does_not_build_an_environment_anew(monkeypatch):
+    layout = Layout.current()
+    stamps = set()
+    for version in (("3", "11", "2"), ("3", "11", "7")):
+        monkeypatch.setattr("platform.python_version_tuple", lambda version=version: version)
+        stamps.add(environments.stamp(layout, "offline"))
+    assert len(stamps) == 1
+    monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "1"))
+    assert environments.stamp(layout, "offline") not in stamps

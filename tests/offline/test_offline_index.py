@@ -8,9 +8,23 @@ from hypothesis import strategies as st
 
 from offline.histories import Case, Histories
 from offline.index.codes import build_codes
-from offline.index.neighbours import Neighbours, top_of_rows, transitions, window_neighbours
+from offline.index.links import content_links, together, transitions
+from offline.index.neighbours import (
+    FOLLOW,
+    TOGETHER,
+    Links,
+    Neighbours,
+    Settings,
+    choose,
+    nearest_items,
+    neighbour_lists,
+    recall_uncut,
+    top_of_rows,
+    window_neighbours,
+)
 from offline.index.trie import sid_order, trie_arrays
-from offline.index.vectors import check_finite
+from offline.index.vectors import check_finite, item_vectors
+from offline.index.words import word_matrix, words
 from schemas.errors import DataError
 
 
@@ -120,3 +134,107 @@ def test_transitions_count_what_followed_a_window():
     # The last session's window holds the two newest events only: items 1 and 2.
     assert (follow[1] > 0).tolist() == [True, False, True]
     assert (follow[2] > 0).tolist() == [True, False, False]
+
+
+def one_user(items):
+    count = len(items)
+    return Histories(
+        ["u"], np.array([0, count]), np.array(items), np.full(count, 4), np.arange(count), np.arange(count)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=14))
+def test_together_against_its_definition(items):
+    expected = np.zeros((5, 5))
+    for i, one in enumerate(items):
+        for j in range(i):
+            if items[j] != one and i - j <= 10:
+                expected[items[j], one] += (i - j) ** -0.5
+                expected[one, items[j]] += 0.6 * (i - j) ** -0.5
+    bought = np.maximum(np.bincount(items, minlength=5), 1)
+    got = together(one_user(items), 5).toarray()
+    assert got == pytest.approx(expected * (bought**-0.3)[:, None], abs=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=4), min_size=12, max_size=24), st.integers(1, 3))
+def test_content_links_are_the_largest_cosines_of_rare_words(texts, keep):
+    matrix = word_matrix([" ".join(text) for text in texts], [()] * len(texts))
+    common = np.asarray((matrix > 0).mean(axis=0)).ravel() > max(0.1, 2 / len(texts))
+    dense = matrix.toarray()
+    dense[:, common] = 0
+    cosine = dense @ dense.T
+    np.fill_diagonal(cosine, 0)
+    got = content_links(matrix, keep).toarray()
+    for row in range(len(texts)):
+        best = np.sort(cosine[row])[::-1][:keep]
+        assert np.sort(got[row])[::-1][:keep] == pytest.approx(best, abs=1e-5)
+        assert got[row] == pytest.approx(np.where(got[row] > 0, cosine[row], 0), abs=1e-5)
+
+
+def test_words_of_a_text():
+    assert words("Tea-pot, 2 CUPS") == ["tea", "pot", "2", "cups"]
+    assert words("绿茶杯 100g") == ["绿茶", "茶杯", "100g"]
+    assert words("") == []
+
+
+def test_a_brand_is_one_word_and_items_without_words_are_zero():
+    matrix = word_matrix(["", "red cup", "cup"], [(), ("Ann & Co",), ("Ann & Co",)])
+    assert matrix[0].nnz == 0
+    assert matrix[1].nnz == 3
+    assert np.asarray(matrix.multiply(matrix).sum(1)).ravel()[1:] == pytest.approx([1, 1], abs=1e-6)
+
+
+def links_of(histories, num_items):
+    kinds = {FOLLOW: transitions(histories, num_items, 8), TOGETHER: together(histories, num_items)}
+    words_ = word_matrix([f"word{n // 2}" for n in range(num_items)], [()] * num_items)
+    return Links(kinds, content_links(words_, 4), np.bincount(histories.item, minlength=num_items))
+
+
+def case(window, target):
+    none = np.zeros(0, np.int64)
+    return Case("u", 0, 0, np.array(window, np.int64), none, none, np.array(target, np.int64), [])
+
+
+def test_lists_that_are_not_cut_give_what_is_uncut():
+    histories = one_user([0, 1, 2, 0, 3, 1, 4, 2, 5, 0])
+    links, cases = links_of(histories, 6), [case([0, 3], [1]), case([5], [0]), case([], [2])]
+    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9)):
+        lists = neighbour_lists(links, settings_, 6)
+        cut = window_neighbours(cases, lists, settings_.decay, 6, repeats=settings_.repeats)
+        assert cut.items.tolist() == recall_uncut(links, settings_, cases, 6).tolist()
+
+
+def test_a_window_never_neighbours_itself_when_repeats_are_off():
+    links = links_of(one_user([0, 1, 0, 1, 2, 0]), 3)
+    cases = [case([0, 1], [2])]
+    assert {0, 1} & set(recall_uncut(links, Settings(), cases, 3)[0].tolist())
+    assert not {0, 1} & set(recall_uncut(links, Settings(repeats=False), cases, 3)[0].tolist())
+    assert not {0, 1} & set(recall_uncut(links, Settings(), cases, 3, seen=False)[0].tolist())
+
+
+def test_the_choice_follows_validation():
+    # Everybody takes everything twice: a method without repeats finds none of it.
+    histories = one_user([n // 2 for n in range(160)])
+    links = links_of(histories, 80)
+    again = [case([n], [n]) for n in range(0, 80, 3)]
+    chosen = choose(links, again, 10)
+    assert chosen.own > 0
+    assert chosen.repeats
+    assert all(n in row for n, row in zip(range(0, 80, 3), recall_uncut(links, chosen, again, 10), strict=True))
+
+
+def test_nearest_items_leave_the_item_itself_out_also_among_equals():
+    vectors = np.array([[1, 0], [1, 0], [0, 1], [0.1, 1]], np.float32)
+    near = nearest_items(vectors, 2)
+    assert near[0].tolist()[0] == 1
+    assert near[2].tolist()[0] == 3
+    assert all(row not in near[row] for row in range(4))
+    assert nearest_items(vectors[:1], 2).tolist() == [[0, 0]]
+
+
+def test_an_item_that_nobody_took_has_content_only():
+    vectors = item_vectors(one_user([0, 1, 2, 0, 1]), [word_matrix(["a b", "b c", "c d", "d a"], [()] * 4)], 4, 0)
+    assert not vectors[3, :2].any()
+    assert vectors[3, 2:].any()

@@ -1,0 +1,87 @@
+"""From an index and histories to a trained generator: what the build does, and what the quality bench measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from offline.histories import Buckets, Case, Histories
+from offline.index.neighbours import Neighbours
+from offline.metrics import quality
+from offline.model.architecture import Architecture
+from offline.model.generator import Generator
+from offline.recall import Recaller
+from offline.train.examples import Examples
+from offline.train.losses import Losses
+from offline.train.ranks import Ranks
+from offline.train.trainer import Progress, Trainer
+from schemas.plan_types import ModelPlan
+
+Ints = NDArray[np.int64]
+DROPOUT = 0.3
+JUDGED = 500
+"""Validation cases that decide when to stop; the weights of the scores are chosen on all of them."""
+PLAIN = (1.0, 2.0, 0.0, 1.0)
+"""The scores' weights while training: the generator by itself, without neighbours."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a generator is trained on: items by their numbers, in the order of their semantic IDs."""
+
+    vectors: NDArray[np.float32]
+    codes: Ints
+    trie: dict[str, Ints]
+    nearest: Ints  # [N, 10], for swapping
+    category: Ints
+    train: Histories
+    validation: list[Case]
+    buckets: Buckets
+
+
+@dataclass(frozen=True)
+class Where:
+    """What trains: threads of this process, the processes, the device as torch names it."""
+
+    threads: int = 1
+    ranks: Ranks = field(default_factory=Ranks)
+    device: str = "cpu"
+
+
+def fit(
+    arch: Architecture, material: Material, model: ModelPlan, checkpoint: Path, where: Where
+) -> tuple[Generator, Progress]:
+    """Train; goes on from ``checkpoint`` if there is one. Threads, processes and seed given, the bits are too."""
+    torch.set_num_threads(where.threads)
+    torch.manual_seed(model.seed)
+    generator = Generator(arch, material.vectors, material.codes, DROPOUT)
+    some = material.validation[:JUDGED]
+
+    def value(trained: Generator) -> float:
+        recaller = Recaller(trained, material.trie, material.category)
+        lists = recaller.lists(recaller.candidates(some, no_neighbours(len(some)), prompted=False), PLAIN)
+        got = quality(lists, [case.target for case in some])
+        return got["recall_at_10"] + got["recall_at_50"]
+
+    trainer = Trainer(
+        generator,
+        Losses(generator, material.trie, material.nearest),
+        Examples(material.train, material.buckets, model.window, model.local_events),
+        value,
+        model.epochs,
+        model.batch_size,
+        model.learning_rate,
+        model.seed,
+        where.ranks,
+        where.device,
+    )
+    return generator, trainer.run(checkpoint)
+
+
+def no_neighbours(cases: int) -> Neighbours:
+    """For a generator by itself."""
+    return Neighbours(np.full((cases, 1), -1, np.int32), np.zeros((cases, 1), np.float32))
