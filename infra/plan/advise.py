@@ -166,11 +166,11 @@ def keep_cohorts(day: Sequence[User], listed: set[str], num_cohorts: int) -> lis
 
 
 def judge(forecast: Mapping[str, float], came: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Of each figure that both have: ``expected``, ``came`` and ``off`` (their difference)."""
+    """Of each figure that was forecast: ``expected``, ``came`` (0: a rung that never answered), ``off`` (came less
+    expected)."""
     return {
-        name: {"expected": expected, "came": came[name], "off": round(came[name] - expected, 4)}
+        name: {"expected": expected, "came": came.get(name, 0.0), "off": round(came.get(name, 0.0) - expected, 4)}
         for name, expected in forecast.items()
-        if name in came
     }
 
 

@@ -143,6 +143,7 @@ def test_a_forecast_is_judged_by_what_came_since():
     assert judge({"live_ms": 5.0, "generate": 0.8, "nearline": 0.1}, came) == {
         "live_ms": {"expected": 5.0, "came": 5.2, "off": 0.2},
         "generate": {"expected": 0.8, "came": 0.9, "off": 0.1},
+        "nearline": {"expected": 0.1, "came": 0.0, "off": -0.1},
     }
     assert then.since(now) == then  # the service has started again
     assert Counters({}, 0, 0).figures() == {}
