@@ -35,7 +35,10 @@ def _numbers(release: Release, graphs: tuple[Graph, Graph], case: ParityCase) ->
     local = [(known[e.item_id], e.kind.number, e.at) for e in case.local_events if e.item_id in known]
     bucket = release.profiles.users.get(case.user_id, UNKNOWN_BUCKET)
     rows = graphs[0].run(intent_feed(model, items, kinds, times))[0][:, -model.state_rows :]
-    prompt = graphs[1].run(prompt_feed(model, arrays["item_codes"], bucket, case.at, local))[0]
+    # A device that knows nothing sends nothing: the service then takes the bucket's default rows.
+    prompt = arrays["prompt_defaults"][[bucket]]
+    if local:
+        prompt = graphs[1].run(prompt_feed(model, arrays["item_codes"], bucket, case.at, local))[0]
     # As the store holds them: the decoder never sees more.
     stored = np.ascontiguousarray(rows).astype("<f2").astype(np.float32)
     near = neighbours(model, arrays["neighbour_items"], arrays["neighbour_scores"], items)
