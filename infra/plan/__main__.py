@@ -85,7 +85,9 @@ def explain(args: argparse.Namespace) -> Result:
 def apply(args: argparse.Namespace) -> Result:
     """``plan apply``, of a frozen plan or of what would be explained now."""
     frozen = read_frozen(args.frozen) if args.frozen else _freeze(args)
-    _tell(frozen, args)
+    last = Plans(Registry().database).last()
+    if last is None or last.id != frozen.id:
+        _tell(frozen, args)
     done = _evaluator().apply(frozen, why=args.why or "asked for", breaking=args.breaking)
     say(f"[green]✓[/green] {'applied' if done['changed'] else 'nothing changed'} ({done['seconds']} s)")
     return done
