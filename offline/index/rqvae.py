@@ -118,7 +118,9 @@ def train_rqvae(vectors: Floats, levels: int, num_codes: int, seed: int) -> tupl
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert codes is not None
+    with torch.no_grad():
+        # The encoder moved while the averages followed: fit the codebooks to where the latents ended.
+        codes = Codes(encoder(data[_sample(len(data), 64 * num_codes)]), levels, num_codes, seed)
     weights = (first.weight.T, first.bias, last.weight.T, last.bias)
     return Encoder(scale, *(part.detach().numpy().copy() for part in weights)), codes.tables.numpy()
 
