@@ -105,9 +105,11 @@ def _sync(layout: Layout, tier: str) -> None:
 
 
 def _moved(layout: Layout, tier: str) -> bool:
-    """The scripts in an environment's bin name its folder: it cannot follow a checkout that was moved."""
+    """The scripts in an environment's bin name its folder: it cannot follow a checkout that was moved.
+
+    A link to it is no move: a second worktree may share what the first has built."""
     made_at = (read_stamp(_stamp_path(layout, tier)) or "").partition(" ")[2]
-    return bool(made_at) and made_at != str(layout.envs / tier)
+    return bool(made_at) and Path(made_at).resolve() != (layout.envs / tier).resolve()
 
 
 def _run_uv(command: list[str], environ: dict[str, str], layout: Layout, tier: str) -> None:

@@ -28,7 +28,7 @@ from schemas.plan_types import ModelPlan
 DROPOUT = 0.3
 NEGATIVES = 2_048
 BATCH = 256
-JUDGED = 500
+JUDGED = 1_500
 
 
 class SasRec(nn.Module):

@@ -23,7 +23,7 @@ from schemas.plan_types import ModelPlan
 
 Ints = NDArray[np.int64]
 DROPOUT = 0.3
-JUDGED = 500
+JUDGED = 1_500
 """Validation cases that decide when to stop; the weights of the scores are chosen on all of them."""
 PLAIN = (1.0, 2.0, 0.0, 1.0)
 """The scores' weights while training: the generator by itself, without neighbours."""

@@ -22,7 +22,7 @@ from schemas import cli
 MOST_WINDOWS, SHARE = 30_000, 0.15
 """An epoch looks at all windows, or at a random share of them where there are more than that."""
 WARM_UP = 50
-PATIENCE = 3
+PATIENCE = 5
 WEIGHT_DECAY = 0.05
 WEIGHTS, STATE = "weights.safetensors", "state.json"
 
