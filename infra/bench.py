@@ -11,6 +11,7 @@ from infra.settings import verb_environment
 
 SUBJECTS = {
     "online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items"),
+    "quality": ("offline", "recall beside popularity, tuned neighbours and SASRec, by the public protocols"),
     "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
     "plan": ("online", "DAG parsing, a plan of 100 assets, promotions under load: failed and mixed answers"),

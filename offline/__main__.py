@@ -67,11 +67,11 @@ def main(argv: list[str]) -> None:
 
         about = "Measure the semantic index at the size of a large shop, on made-up items, on one thread."
         bench.arguments(cli.verb(verbs, "bench", bench.run, about, "bench index --items 1000000 --json"))
-    elif name == "quality":
+    elif argv[:2] == ["bench", "quality"]:
         from offline.quality import verb as quality
 
-        about = "Compare the generator with popularity, neighbours and SASRec by the public protocols."
-        quality.arguments(cli.verb(verbs, "quality", quality.bench, about, "bench quality --data beauty --folder DATA"))
+        about = "Compare the generator with popularity, neighbours and SASRec by the public protocols." + quality.ABOUT
+        quality.arguments(cli.verb(verbs, "bench", quality.bench, about, "bench quality --data beauty --json"))
     elif name == "gain":
         from offline import gain
 

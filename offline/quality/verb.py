@@ -29,6 +29,10 @@ DATA = ("beauty", "scientific", "online-retail")
 RESULTS = ROOT / "benchmarks" / "results"
 RECIPE = ("model.epochs=14", "model.batch_size=1500", "index.vector_width=512", "index.neighbours=100", "nearline.neighbours=100")
 """What the bench asks of the plan beside its own values."""
+ABOUT = """
+Every user's last item is the test, the one before it validation; all items are ranked. What a method can choose it
+chooses on validation; the test is asked once. The whole takes an hour or two on two cores and goes on where it was
+interrupted; --stored prints the newest result without training."""
 SHOWN = ("recall_at_5", "recall_at_10", "ndcg_at_5", "ndcg_at_10")
 
 
@@ -160,6 +164,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's options."""
     cores = len(os.sched_getaffinity(0))
     add = parser.add_argument
+    add("subject", choices=["quality"])
     add("--data", choices=DATA, required=True, help="the data set")
     add("--folder", metavar="PATH", help="where it is (default: ../shared/data/NAME beside the project)")
     add("--seeds", type=int, default=3, metavar="N", help="runs of each method that has a seed (default: 3)")

@@ -102,7 +102,7 @@ def test_the_verb_runs_resumes_stores_and_shows(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(verb, "RECIPE", tuple(SMALL))
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
-    asked = ["--data", "beauty", "--folder", str(folder), "--seeds", "2", "--threads", "1", "--set", "model.epochs=1"]
+    asked = ["quality", "--data", "beauty", "--folder", str(folder), "--seeds", "2", "--threads", "1", "--set", "model.epochs=1"]
     result = verb.bench(parser.parse_args(asked))
     for method in ("generator", "generator_alone", "item_knn_content", "sasrec", "popularity"):
         for mode in (KEPT, REMOVED):
@@ -117,7 +117,7 @@ def test_the_verb_runs_resumes_stores_and_shows(folder, tmp_path, monkeypatch):
     assert again["generator"] == msgspec.to_builtins(result["generator"])
     assert verb.bench(parser.parse_args([*asked, "--stored"]))["generator"]["seeds"] == 2
     with pytest.raises(DataError, match="no stored result"):
-        verb.bench(parser.parse_args(["--data", "scientific", "--stored"]))
+        verb.bench(parser.parse_args(["quality", "--data", "scientific", "--stored"]))
 
 
 def test_metrics_against_small_sums():
