@@ -102,7 +102,8 @@ def test_the_verb_runs_resumes_stores_and_shows(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(verb, "RECIPE", tuple(SMALL))
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
-    asked = ["quality", "--data", "beauty", "--folder", str(folder), "--seeds", "2", "--threads", "1", "--set", "model.epochs=1"]
+    asked = ["quality", "--data", "beauty", "--folder", str(folder), "--seeds", "2", "--threads", "1"]
+    asked += ["--set", "model.epochs=1"]
     result = verb.bench(parser.parse_args(asked))
     for method in ("generator", "generator_alone", "item_knn_content", "sasrec", "popularity"):
         for mode in (KEPT, REMOVED):
