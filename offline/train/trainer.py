@@ -19,8 +19,8 @@ from offline.train.examples import Examples
 from offline.train.ranks import Ranks
 from schemas import cli
 
-MOST_WINDOWS, SHARE = 30_000, 0.15
-"""An epoch looks at all windows, or at a random share of them where there are more than that."""
+MOST_TARGETS = 120_000
+"""An epoch looks at all windows, or at a random part of them where there are more targets than that."""
 WARM_UP = 50
 PATIENCE = 5
 WEIGHT_DECAY = 0.05
@@ -83,7 +83,7 @@ class Trainer:
     @property
     def most_windows(self) -> int:
         """Of an epoch."""
-        return max(MOST_WINDOWS, int(SHARE * self.examples.num_windows))
+        return max(1, round(MOST_TARGETS / self.examples.mean_targets))
 
     @property
     def steps(self) -> int:
