@@ -14,7 +14,7 @@ import msgspec
 
 from online.console_route import PATH as CONSOLE
 from online.console_route import Console
-from online.deadline import Deadline
+from online.deadline import Deadline, Trail
 from online.edge_routes import EdgeRoutes
 from online.http import (
     JSON,
@@ -36,6 +36,7 @@ from online.items import ItemRoute
 from online.metrics import CONTENT_TYPE
 from online.openapi import ErrorBody, document
 from online.service import Recall
+from online.tracing import Traces
 from schemas.api import RecallRequest, RecallResponse
 from schemas.errors import DataError
 from schemas.keys import check_user_id
@@ -62,6 +63,7 @@ class App:
         api_key: str | None = None,
         files: EdgeRoutes | None = None,
         events: Handler | None = None,
+        traces: Traces | None = None,
         open_: Callable[[], Awaitable[None]] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class App:
         self._authorization = f"Bearer {api_key}".encode() if api_key else None
         self._open, self._close = open_, close
         self._files = files
+        self._traces = traces
         self._console = Console()
         self._openapi = msgspec.json.encode(document())
         self._routes: dict[tuple[str, bytes], Handler] = {
@@ -92,6 +95,8 @@ class App:
         if scope["type"] != "http":
             return
         deadline = Deadline(self._budget_s, waited_s=self._recall.door.enter())
+        if self._traces is not None:
+            deadline.trail = Trail()
         try:
             given = await self._route(scope)(scope, receive, deadline)
         except GoneError:
@@ -136,14 +141,22 @@ class App:
     async def _one(self, scope: Scope, receive: Receive, deadline: Deadline) -> Answer:
         codec = body_codec(scope)
         request: RecallRequest = _one.decode(await read_body(scope, receive), codec)
-        return answer(await self._answer(request, deadline), answer_codec(scope))
+        response = await self._answer(request, deadline)
+        given = answer(response, answer_codec(scope))
+        if self._traces is not None:
+            deadline.note("encode")
+            self._traces.answered(scope, [(deadline, response)])
+        return given
 
     async def _batch(self, scope: Scope, receive: Receive, deadline: Deadline) -> Answer:
         codec = body_codec(scope)
         requests: list[RecallRequest] = _many.decode(await read_body(scope, receive), codec)
         for number, request in enumerate(requests):
             _check(request, f"[{number}].user_id")
-        answers = await asyncio.gather(*(self._answer(request, deadline.fork()) for request in requests))
+        deadlines = [deadline.fork() for _ in requests]
+        answers = await asyncio.gather(*map(self._answer, requests, deadlines))
+        if self._traces is not None:
+            self._traces.answered(scope, list(zip(deadlines, answers, strict=True)))
         return answer(answers, answer_codec(scope))
 
     async def _answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:

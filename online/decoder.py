@@ -102,7 +102,7 @@ class Decoder:
             self.curve.took(count, self._clock() - run.begun)
             return [Decoded(Reason.DECODE_TIMEOUT)] * count
         self.curve.took(count, self._clock() - run.begun)
-        return [_decoded(items[n], scores[n], run.begun - job.queued_at) for n, job in enumerate(run.jobs)]
+        return [_decoded(items[n], scores[n], run.begun - job.queued_at, count) for n, job in enumerate(run.jobs)]
 
 
 def together(feeds: Sequence[dict[str, Array]]) -> dict[str, Array]:
@@ -119,12 +119,12 @@ def together(feeds: Sequence[dict[str, Array]]) -> dict[str, Array]:
     return joined
 
 
-def _decoded(items: Array, scores: Array, queue_s: float) -> Decoded:
+def _decoded(items: Array, scores: Array, queue_s: float, batch_size: int) -> Decoded:
     filled = items >= 0
     items, scores = items[filled], scores[filled]
     if not np.isfinite(scores).all():
         return Decoded(Reason.NOT_FINITE)
-    return Decoded(Reason.OK, items, scores, queue_s)
+    return Decoded(Reason.OK, items, scores, queue_s, batch_size)
 
 
 def _deliver(jobs: Sequence[Job], outcomes: Sequence[Decoded]) -> None:

@@ -31,6 +31,7 @@ class Decoded:
     items: Array = field(default_factory=_none)
     scores: Array = field(default_factory=_none)
     queue_s: float = 0.0
+    batch_size: int = 0  # jobs that ran together
 
 
 class Job:

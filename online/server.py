@@ -22,6 +22,7 @@ from online.kafka_producer import kafka_outbox
 from online.releases import Releases
 from online.service import Recall
 from online.store import Store
+from online.tracing import open_traces
 from schemas.cli import Result, say, step
 from schemas.errors import BeforehandError, StoreError
 from schemas.locations import address, state_dir
@@ -105,6 +106,7 @@ def build(
 
     outbox = kafka_outbox(os.environ.get(KAFKA))
     events = EventsRoute(outbox, lambda: releases.loaded.ids, metrics.registry)
+    traces = open_traces(os.environ)
 
     async def start() -> None:
         await store.start()
@@ -122,9 +124,20 @@ def build(
         recall.decoder.close()
         if outbox is not None:
             await asyncio.to_thread(outbox.close)
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
     files = EdgeRoutes(state_dir() / "edge", *web, metrics.registry)
-    return App(recall, float(online.budget), api_key=api_key, files=files, events=events, open_=start, close=stop)
+    return App(
+        recall,
+        float(online.budget),
+        api_key=api_key,
+        files=files,
+        events=events,
+        traces=traces,
+        open_=start,
+        close=stop,
+    )
 
 
 class Announcement:

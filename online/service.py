@@ -72,6 +72,7 @@ class Recall:
     async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
         """The best answer that the deadline allows."""
         hurried = not self.door.admits(request.value, deadline.remaining())
+        deadline.note("door", admitted=not hurried)
         case = self._recalled(request) if hurried else await self._look_up(request, deadline)
         deadline.mark("store")
         if case is None:
@@ -110,6 +111,8 @@ class Recall:
         found = await self._store.find(request.user_id, deadline)
         by = "cache" if found.cached and found.fault is None else "none" if found.fault else "redis"
         self.metrics.looked_up(by)
+        if deadline.trail is not None:
+            deadline.trail.facts["looked_up"] = by
         return self._open(request, found)
 
     def _recalled(self, request: RecallRequest) -> Case | None:
@@ -147,6 +150,8 @@ class Recall:
             decoded = await self.decoder.decode(case.release, case.feed(), deadline, case.request.value)
             deadline.mark("decode")
             deadline.split("decode", "queue", decoded.queue_s)
+            if deadline.trail is not None:
+                deadline.trail.facts["batch_size"] = decoded.batch_size
             if decoded.reason is not Reason.OK:
                 return Attempt(decoded.reason, [])
             items = case.release.items(decoded.items[: case.k], decoded.scores[: case.k])
