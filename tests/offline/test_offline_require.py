@@ -1,4 +1,4 @@
-"""One stage alone builds only on stages that are up to date: two DAGs at work on one data set never mix their results."""
+"""A stage alone: it builds only on stages that are up to date, so that two chains on one data set never mix."""
 
 import pytest
 from helpers_explain import made_stages

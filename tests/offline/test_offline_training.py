@@ -1,5 +1,6 @@
 """Training: what a target may see, equal bits, resuming, several processes."""
 
+import itertools
 import shutil
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_a_target_sees_only_what_came_before_it(lengths, seed):
             seen = [item - 1 for item in window[: row + 1] if item > 0]
             local = [item for item in batch.local_item[n].tolist() if item >= 0]
             walk = [*seen, *local, target]
-            steps = [(after - before) % NUM_ITEMS for before, after in zip(walk, walk[1:], strict=False)]
+            steps = [(after - before) % NUM_ITEMS for before, after in itertools.pairwise(walk)]
             assert all(step >= 1 for step in steps)
             assert len(local) <= 3
             if row >= 0:
@@ -120,7 +121,7 @@ def _seeded(seed):
     )
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The end of a process, for a test."""
 
 
@@ -130,10 +131,10 @@ def test_a_training_that_was_killed_ends_in_the_same_bits(tmp_path, monkeypatch)
 
     def die(self, progress, checkpoint):
         if progress.epoch == 1:
-            raise Killed
+            raise KilledError
         judge(self, progress, checkpoint)
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(Trainer, "_judge", die)
         fitted(tmp_path / "cut")
     resumed, progress = fitted(tmp_path / "cut")
@@ -178,13 +179,13 @@ def test_gradients_of_several_processes_are_averaged(monkeypatch):
 
 def test_processes_share_an_epoch_without_overlap():
     shares = [list(Ranks(rank, 3).share(range(11), 3)) for rank in range(3)]
-    assert sorted(sum(shares, [])) == list(range(9))
+    assert sorted(itertools.chain(*shares)) == list(range(9))
     assert {len(share) for share in shares} == {3}
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_generator(tmp_path):
-    from test_offline_build import make_shop  # noqa: PLC0415
+    from test_offline_build import make_shop
 
     build = make_shop(tmp_path)
     alone = run_build(build)
