@@ -13,7 +13,7 @@ from infra import scrape
 from infra.errors import LauncherError
 from infra.verb_runner import run_verb
 
-METRIC = "validation_recall_at_50"
+LESS_IS_BETTER = ("calibration_error",)
 WORKER = "BEFOREHAND_WORKER_METRICS"
 Found = dict[str, Any]
 
@@ -96,18 +96,36 @@ def unknown_events() -> float | None:
 
 
 def gate(release: str) -> Found:
-    """The validation recall of a release against the plan's share of the current one's."""
+    """The metrics of a release that the plan's gate names, against its shares of the current one's."""
     rows = releases()
     new, old = next((row for row in rows if row["id"] == release), None), current(rows)
     if new is None:
         raise LauncherError(f"there is no release {release}", "./beforehand release list")
-    reached = new["metrics"].get(METRIC)
-    if old is None or old["id"] == release or METRIC not in old["metrics"]:
-        return {"problem": "", "release": release, "reached": reached, "needed": None}
-    needed = plan()["gate"]["recall_at_50"] * old["metrics"][METRIC]
-    low = reached is None or reached < needed
-    problem = f"{METRIC} is {reached}, the plan's gate asks for {needed:.4f}" if low else ""
-    return {"problem": problem, "release": release, "reached": reached, "needed": needed}
+    before = {} if old is None or old["id"] == release else old["metrics"]
+    judged = {
+        name: {"reached": new["metrics"].get(name), "needed": _needed(name, share, before[name])}
+        for name, share in plan()["gate"].items()
+        if name in before
+    }
+    low = [
+        f"{name} is {one['reached']}, {one['needed']:.4f} is needed"
+        for name, one in judged.items()
+        if _low(name, **one)
+    ]
+    return {"problem": f"the plan's gate: {'; '.join(low)}" if low else "", "release": release, "metrics": judged}
+
+
+def _needed(name: str, share: float, before: float) -> float:
+    """As `offline.build.gate` has it."""
+    if name not in LESS_IS_BETTER:
+        return share * before
+    return before / share if share else float("inf")
+
+
+def _low(name: str, reached: float | None, needed: float) -> bool:
+    if reached is None:
+        return True
+    return reached > needed if name in LESS_IS_BETTER else reached < needed
 
 
 def canary(release: str, share: float) -> Found:

@@ -17,7 +17,7 @@ import msgspec
 from schemas.errors import PlanError
 from schemas.locations import plan_path
 from schemas.plan_rules import check_rules
-from schemas.plan_types import NO_FALLBACK, Asset, Duration, Plan, Size, Source
+from schemas.plan_types import NO_FALLBACK, Asset, Duration, GateShare, Plan, Size, Source
 from schemas.units import num_bytes, seconds
 
 __all__ = ["NO_FALLBACK", "Asset", "Plan", "Source", "check_plan", "load_plan"]
@@ -103,7 +103,8 @@ def _follow(steps: list[str], tree: Tree, message: str) -> tuple[list[str], obje
     for step in steps:
         table = _table(value)
         # msgspec does not say which key of a mapping: find the one that fails
-        name = next((key for key, asset in table.items() if not _asset_ok(asset)), step) if step == "<any>" else step
+        kind = Asset if named == ["assets"] else GateShare
+        name = next((key for key, one in table.items() if not _fits(one, kind)), step) if step == "<any>" else step
         if name not in table:
             break
         named.append(name)
@@ -111,9 +112,9 @@ def _follow(steps: list[str], tree: Tree, message: str) -> tuple[list[str], obje
     return named, None if "missing required field" in message or isinstance(value, dict) else value
 
 
-def _asset_ok(value: object) -> bool:
+def _fits(value: object, kind: Any) -> bool:
     try:
-        msgspec.convert(value, Asset, dec_hook=_unit)
+        msgspec.convert(value, kind, dec_hook=_unit)
     except msgspec.ValidationError:
         return False
     return True

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from schemas.errors import PlanError
 from schemas.names import Rung, Tier
-from schemas.plan_types import NO_FALLBACK, SOURCES, Asset, Plan, Source
+from schemas.plan_types import GATE_METRICS, NO_FALLBACK, SOURCES, Asset, Plan, Source
 
 REQUIRED = ("semantic_index", "generator", "cohort_lists", "intent_state", "candidates", "prompt_embedding")
 
@@ -23,6 +23,7 @@ def check_rules(plan: Plan, source: Source) -> None:
     _check_schedules(plan, source)
     _check_cycles(plan, source)
     _check_numbers(plan, source)
+    _check_gate(plan, source)
 
 
 def _check_inputs(plan: Plan, field: str, asset: Asset, source: Source) -> None:
@@ -113,3 +114,11 @@ def _check_numbers(plan: Plan, source: Source) -> None:
     for holds, field, value, mend in rules:
         if not holds:
             raise PlanError("does not hold", where=source.where(field), value=value, mend=mend)
+
+
+def _check_gate(plan: Plan, source: Source) -> None:
+    for name in plan.gate:
+        if name not in GATE_METRICS:
+            near = difflib.get_close_matches(name, GATE_METRICS, 1)
+            mend = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(GATE_METRICS)}."
+            raise PlanError("unknown metric", where=source.where(f"gate.{name}"), value=name, mend=mend)

@@ -15,6 +15,18 @@ from schemas.names import Rung, Tier
 SOURCES = ("catalogue", "events", "profiles", "device")
 NO_FALLBACK = "none"
 
+GATE_METRICS = (
+    *(
+        f"{of}{what}_at_{cut}"
+        for of in ("", "prompted_", "validation_", "neighbours_", "popular_")
+        for what in ("recall", "ndcg")
+        for cut in (5, 10, 50)
+    ),
+    *("coverage", "diversity", "novelty", "calibration_error"),
+)
+"""What the gate may name: the metrics of a build's ``report.json``."""
+
+GateShare = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -76,6 +88,7 @@ class ModelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     batch_size: Positive
     learning_rate: Annotated[float, msgspec.Meta(gt=0)]
     seed: int
+    align: bool = True  # to what users preferred, after training, where the histories tell and validation agrees
 
 
 class Nearline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,12 +125,6 @@ class Online(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ladder: list[Rung]
 
 
-class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a new release must reach, as shares of the current one's metrics."""
-
-    recall_at_50: Annotated[float, msgspec.Meta(ge=0)]
-
-
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole of plan.toml."""
 
@@ -127,7 +134,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     model: ModelPlan
     nearline: Nearline
     online: Online
-    gate: Gate
+    gate: dict[str, GateShare]  # of the current release's value that a new one must reach, by metric
     edge: EdgePlan = EdgePlan()
     export: ExportPlan = ExportPlan()
 

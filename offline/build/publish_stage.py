@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,16 +10,14 @@ import numpy as np
 from offline.build.catalogue import read_index
 from offline.build.evaluate_stage import REPORT
 from offline.build.export_stage import read_arrays, sizes
+from offline.build.gate import check_gate
 from offline.build.inserted_release import inserted_into
 from offline.build.stage import Build, Result
 from offline.histories import read_buckets
 from offline.release_folder import Parts, make_release
-from schemas.errors import ReleaseError
 from schemas.locations import private_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow, Status
 from schemas.release import Catalogue, Profiles, load_private_key, read_manifest, verify_files
-
-METRIC = "validation_recall_at_50"
 
 
 def publish(build: Build, _folder: Path) -> Result:
@@ -41,28 +38,9 @@ def promote(build: Build, _folder: Path) -> Result:
     """Make it current, if it passes the gate."""
     release = build.result("publish")["release"]
     registry = Registry()
-    says = check_gate(build, registry, release)
+    says = check_gate(build.plan.gate, registry, release, build.name)
     changed = registry.promote(release, why=f"build of {build.name}")
     return {"release": release, "changed": changed, "says": f"{release} is current{says}"}
-
-
-def check_gate(build: Build, registry: Registry, release: str) -> str:
-    """Refuse what is worse than the current release on the same data set. Returns what to add to the outcome."""
-    current = registry.current()
-    if current is None or current.id == release:
-        return ""
-    if _data_of(current) != build.name:
-        return f"; the gate was not applied: {current.id} is of other data"
-    needed = build.plan.gate.recall_at_50 * current.metrics.get(METRIC, 0.0)
-    reached = registry.get(release).metrics[METRIC]
-    if reached < needed:
-        raise ReleaseError(
-            f"the gate holds it back: {METRIC} must be at least {needed:.4f}",
-            where=release,
-            value=reached,
-            mend=f'See its report; `./beforehand release promote {release} --force --why "…"` overrides.',
-        )
-    return ""
 
 
 def published(result: Result) -> bool:
@@ -75,14 +53,6 @@ def is_current(result: Result) -> bool:
     """Whether it still is the current one, or the one that is had items inserted into it."""
     current = Registry().current()
     return current is not None and result["release"] in (current.id, inserted_into(Path(current.path)))
-
-
-def _data_of(row: ReleaseRow) -> str | None:
-    try:
-        report: dict[str, Any] = msgspec.json.decode((Path(row.path) / REPORT).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
-    return report.get("data")
 
 
 def _parts(build: Build) -> Parts:

@@ -17,11 +17,12 @@ ASSETS = {
     "semantic_index": {"tier": "offline", "fresh_for": 100.0, "usable_for": 1000.0},
     "candidates": {"tier": "nearline", "fresh_for": 1.0, "usable_for": 2.0},
 }
-PLAN = {"assets": ASSETS, "gate": {"recall_at_50": 0.9}, "nearline": {"max_bad_share": 0.2}}
+METRIC = "validation_recall_at_50"
+PLAN = {"assets": ASSETS, "gate": {METRIC: 0.9}, "nearline": {"max_bad_share": 0.2}}
 
 
 def row(release: str, status: str, recall: float = 0.1, made_at: int = 0) -> dict[str, Any]:
-    return {"id": release, "status": status, "metrics": {looks.METRIC: recall}, "made_at": made_at}
+    return {"id": release, "status": status, "metrics": {METRIC: recall}, "made_at": made_at}
 
 
 class Verbs:

@@ -12,7 +12,7 @@ from schemas.plan_types import Plan
 
 PLAN = load_plan()
 FIELDS = {field: value for field, value in leaves(PLAN) if not field.startswith(("assets.", "version"))}
-OTHERS = {"index.method": "rqvae", "index.levels": 4}
+OTHERS = {"index.method": "rqvae", "index.levels": 4, "model.align": False}
 
 
 def other(field: str, value: Any) -> Any:
