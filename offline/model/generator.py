@@ -50,6 +50,7 @@ class Generator(nn.Module):
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
         nn.init.normal_(self.free.weight, std=FREE)
+        self.prompt_encoder.begin_with_items()
         self.vector_out.load_state_dict(self.vector_in.state_dict())
         nn.init.eye_(self.decoder.item_query.weight)
         nn.init.zeros_(self.decoder.item_query.bias)

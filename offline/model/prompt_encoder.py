@@ -9,6 +9,9 @@ from torch.nn import functional
 from offline.model.architecture import Architecture
 from schemas.names import Kind
 
+ITEM = 0.2
+"""Spread of the code embeddings at the beginning, well above the other parts of an event."""
+
 
 class PromptEncoder(nn.Module):
     """``schemas.graphs``: prompt_encoder.onnx. It carries its own code embeddings: a device has no item table."""
@@ -26,6 +29,14 @@ class PromptEncoder(nn.Module):
         self.event = nn.Linear(arch.width, arch.width)
         self.mix = nn.Linear(3 * arch.width, 2 * arch.width)
         self.out = nn.Linear(2 * arch.width, arch.prompt_rows * arch.width)
+
+    def begin_with_items(self) -> None:
+        """Weights with which an event is mostly its item: its age, a number without bound, would hide it."""
+        for table in self.code_tables:
+            assert isinstance(table, nn.Embedding)
+            nn.init.normal_(table.weight, std=ITEM)
+        nn.init.normal_(self.age.weight, std=0.02)
+        nn.init.zeros_(self.age.bias)
 
     def forward(self, bucket: Tensor, clock: Tensor, codes: Tensor, kind: Tensor, age: Tensor) -> Tensor:
         """Prompt rows [B, P, d]. An event counts when its kind and its codes are known; none is a zero sum."""

@@ -2,10 +2,10 @@
 
 A target at event j is asked for from a row of the intent encoder and a prompt:
 
-- *between sessions*: the row of the last event before j's session, and up to three of the session's first events on
-  the device. So it is when a user comes back.
-- *within a session*: the row of the event 1 … 4 before j (the near-line tier lags a little), and what lies between on
-  the device.
+- *between sessions*: the row of the last event before j's session, and some of the session's first events on the
+  device. So it is when a user comes back.
+- *within a session*: the row of an event before j (the near-line tier lags a little), and what lies between on the
+  device. Lags are short, mostly: half of them none, few as long as the device remembers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from schemas.release import UNKNOWN_BUCKET
 
 Ints = NDArray[np.int64]
 HOUR_MS = 3_600_000
+SHORT = 3
+"""Power of a random number that makes a lag: the higher, the shorter they are."""
 BETWEEN = 0.7
 """Share of targets between sessions."""
 AHEAD = 16
 """How far past the window's end a target may lie."""
-MAX_DELAY = 3
 TARGETS = 16
 """Targets per window, at most."""
 POOL = 16
@@ -109,15 +110,20 @@ class Examples:
         return np.maximum(ends, np.repeat(start, count) + 1)
 
     def batch(self, ends: Ints, rng: np.random.Generator) -> Batch:
-        """The windows that end before ``ends``, with targets."""
+        """The windows that end before ``ends``, with targets drawn in and a little after them."""
         begin, stop = self.histories.start[self.user[ends - 1]], self.histories.start[self.user[ends - 1] + 1]
         first = np.maximum(ends - self.window, begin)
+        return self.asked(ends, *_draw(first + 1, np.minimum(ends + AHEAD, stop), rng), rng)
+
+    def asked(self, ends: Ints, window: Ints, target: Ints, rng: np.random.Generator) -> Batch:
+        """The windows that end before ``ends``, with the events ``target`` [n] asked for from the windows ``window``
+        [n], each of the same user."""
+        first = np.maximum(ends - self.window, self.histories.start[self.user[ends - 1]])
         longest = int((ends - first).max())
         place = ends[:, None] - longest + np.arange(longest)
         real = place >= first[:, None]
         place = np.maximum(place, 0)
         head = place == first[:, None]
-        window, target = _draw(first + 1, np.minimum(ends + AHEAD, stop), rng)
         before, local = self._seen(target, rng)
         before = np.minimum(before, ends[window] - 1)
         row = before - ends[window] + longest
@@ -144,7 +150,7 @@ class Examples:
         """The newest event that the row has seen, and the events on the device [n, E] (-1 padding, newest last)."""
         opened = self.session_start[target]
         between = rng.random(len(target)) < BETWEEN
-        delay = rng.integers(0, MAX_DELAY + 1, len(target))
+        delay = (rng.random(len(target)) ** SHORT * (self.local_events + 1)).astype(np.int64)
         newest = np.where(between, opened - 1, target - 1 - delay)
         count = np.where(between, np.minimum(delay, target - opened), delay)
         place = np.arange(self.local_events) - self.local_events + count[:, None]
