@@ -15,17 +15,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from online.attribution import Attribution
 from online.deadline import Deadline
 from online.http import JSON, Answer, Receive, RefusedError, Scope, answer, answer_codec, body_codec, read_body
 from online.outbox import Outbox
 from schemas.errors import DataError
 from schemas.event import Event, decode_event, encode_event
-from schemas.names import Rung
 
 MAX_EVENTS = 500
-OTHER = "other"
-"""The rung or release of an event that names none, or none that is known here."""
-RUNGS = frozenset(str(rung) for rung in Rung)
 _many = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_EVENTS)])
 
 
@@ -50,7 +47,7 @@ class EventsRoute(Collector):
 
     def __init__(self, outbox: Outbox | None, releases: Callable[[], frozenset[str]], to: CollectorRegistry) -> None:
         self._outbox = outbox
-        self._releases = releases
+        self._attribution = Attribution(releases)
         self._taken: Counter[tuple[str, str, str]] = Counter()
         self._refused = 0
         self._no_room = 0
@@ -93,11 +90,8 @@ class EventsRoute(Collector):
         return EventsAnswer(accepted, no_room, bad)
 
     def _count(self, event: Event) -> None:
-        """Labels come from closed sets, whatever the context says."""
-        rung, release = event.context.get("rung", OTHER), event.context.get("release", OTHER)
-        self._taken[
-            event.kind, rung if rung in RUNGS else OTHER, release if release in self._releases() else OTHER
-        ] += 1
+        if self._attribution.new(event):
+            self._taken[event.kind, *self._attribution.cause(event)] += 1
 
     def collect(self) -> Iterator[Metric]:
         """For the registry."""

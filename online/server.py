@@ -111,6 +111,7 @@ def build(
     async def start() -> None:
         await store.start()
         releases.start()
+        recall.model_metrics.start()
         if outbox is not None:
             outbox.start()
         if announcement is not None:
@@ -120,6 +121,7 @@ def build(
         if announcement is not None:
             announcement.withdraw()
         releases.stop()
+        recall.model_metrics.stop()
         await store.close()
         recall.decoder.close()
         if outbox is not None:

@@ -13,6 +13,7 @@ from online.deadline import Deadline
 from online.decoder import Decoder
 from online.door import Door
 from online.metrics import Metrics
+from online.model_metrics import ModelMetrics
 from online.releases import Loaded, Releases
 from online.store import Found
 from schemas.api import AssetReport, Explanation, Item, Ledger, RecallRequest, RecallResponse, RungAnswer
@@ -67,6 +68,7 @@ class Recall:
         self.decoder = Decoder(plan.online.workers)
         self.door = Door()
         self.metrics = metrics or Metrics()
+        self.model_metrics = ModelMetrics(self.metrics.registry)
         self._usual[Rung.GENERATE] = self.decoder.usual
 
     async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
@@ -173,6 +175,7 @@ class Recall:
             ledger=_ledger(deadline, _saved_ms(case, rung)),
         )
         self.metrics.answered(response, deadline, self.slack_s)
+        self.model_metrics.offer(case.release, rung, case.bucket, items)
         return response
 
     def _nothing_loaded(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:

@@ -174,9 +174,18 @@ def test_the_end_sends_what_waits(outbox, broker):
     assert outbox.num_lost == 0
 
 
+def test_a_click_without_a_context_is_its_impressions_doing_and_counts_once(post, release):
+    known = {"rung": "generate", "release": release.id}
+    post([event(1, kind="impression", context=known), event(2), event(2)])
+    text = post(b"", read=True)
+    assert f'beforehand_events_total{{kind="click",release="{release.id}",rung="generate"}} 1.0' in text
+
+
 def test_clicks_are_counted_by_rung_and_release_and_by_nothing_else(post, release):
     known = {"rung": "generate", "release": release.id}
-    post([event(1, kind="impression", context=known), event(2, context={"rung": "u1's own", "release": "x"}), event(3)])
+    made_up = {"rung": "u1's own", "release": "x"}
+    others = [event(2, item_id="another", context=made_up), event(3, item_id="another")]
+    post([event(1, kind="impression", context=known), *others])
     text = post(b"", read=True)
     assert f'beforehand_events_total{{kind="impression",release="{release.id}",rung="generate"}} 1.0' in text
     assert 'beforehand_events_total{kind="click",release="other",rung="other"} 2.0' in text
