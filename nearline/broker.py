@@ -1,13 +1,15 @@
 """The windows topic as the worker reads it: kafka-python behind a small typed surface.
 
-A committed offset carries the id of the release that encoded up to it. Whoever takes a partition over and encodes
-with another release starts that partition from its beginning; so a promotion re-encodes every user once, also
-when workers come, go or are killed meanwhile.
+A committed offset carries what encoded up to it: the current release and, beside it, a canary with its share. Whoever
+takes a partition over and encodes otherwise starts that partition from its beginning, and says so to the broker before
+anything is written; so a promotion re-encodes every user once, and a canary that begins, grows or ends re-encodes the
+users concerned, also when workers come, go or are killed meanwhile. A record that comes again names what encoded it
+before, where that is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline.guarded import guarded
 from nearline.states import Record
+from schemas.canary import Split, read_split
 from schemas.topics import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter
 
@@ -45,8 +48,8 @@ class Source(Protocol):
         """Put letters into the dead-letter topic; they are there when this returns."""
         ...
 
-    def use_release(self, release_id: str) -> None:
-        """Encode with this release from now on: what another release encoded is delivered again, from the start."""
+    def use(self, split: Split) -> None:
+        """Encode with these releases from now on: what was encoded otherwise is delivered again, from the start."""
         ...
 
     def lag(self) -> int | None:
@@ -78,9 +81,9 @@ class KafkaSource:
         """Connects. Raises ``StoreError`` when the broker does not answer."""
         self._bootstrap = bootstrap
         self._assignments = _Assignments()
-        self._release = ""
+        self._split = Split("")
         self._next: dict[Any, int] = {}  # partition → offset to commit
-        self._reread_until: dict[Any, int] = {}
+        self._before: dict[Any, tuple[int, Split]] = {}  # partition → up to where it is read again, and what encoded it
         self._producer: Any = None
         self._consumer: Any = guarded(lambda: _consumer(bootstrap, group))
         self._consumer.subscribe([WINDOWS_TOPIC], listener=self._assignments)
@@ -93,30 +96,33 @@ class KafkaSource:
         records: list[Record] = []
         for partition, messages in polled.items():
             self._next[partition] = messages[-1].offset + 1
-            until = self._reread_until.get(partition, 0)
+            until, before = self._before.get(partition, (0, None))
             records += [
-                Record(partition.partition, one.offset, one.key, one.value, one.timestamp, one.offset < until)
+                Record(
+                    partition.partition,
+                    one.offset,
+                    one.key,
+                    one.value,
+                    one.timestamp,
+                    before if one.offset < until else None,
+                )
                 for one in messages
             ]
         return records
 
     def commit(self) -> None:
         mine = self._consumer.assignment()
-        offsets = {
-            partition: OffsetAndMetadata(offset, self._release, -1)
-            for partition, offset in self._next.items()
-            if partition in mine
-        }
+        offsets = {partition: offset for partition, offset in self._next.items() if partition in mine}
         self._next.clear()
         if offsets:
-            guarded(lambda: self._consumer.commit(offsets, timeout_ms=REQUEST_TIMEOUT_MS))
+            guarded(lambda: self._commit(offsets))
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         if letters:
             guarded(lambda: self._send(letters))
 
-    def use_release(self, release_id: str) -> None:
-        self._release = release_id
+    def use(self, split: Split) -> None:
+        self._split = split
         self._assignments.new.update(self._consumer.assignment())
 
     def lag(self) -> int | None:
@@ -134,15 +140,26 @@ class KafkaSource:
         ends = self._consumer.end_offsets(partitions, timeout_ms=LAG_TIMEOUT_MS)
         return sum(ends[one] - (self._consumer.position(one, timeout_ms=LAG_TIMEOUT_MS) or 0) for one in partitions)
 
+    def _commit(self, offsets: Mapping[Any, int]) -> None:
+        label = str(self._split)
+        named = {partition: OffsetAndMetadata(offset, label, -1) for partition, offset in offsets.items()}
+        self._consumer.commit(named, timeout_ms=REQUEST_TIMEOUT_MS)
+
     def _start_again(self) -> set[Any]:
-        """Of the partitions that just came, rewind those that another release encoded; returns them."""
+        """Of the partitions that just came, rewind those that were encoded otherwise; returns them.
+
+        The broker is told at once: a worker that is killed after it has written, and before it commits that, must not
+        leave states behind which the next one takes for those of the releases before.
+        """
         rewound: set[Any] = set()
         for partition in list(self._assignments.new):
             committed = self._consumer.committed(partition, metadata=True, timeout_ms=REQUEST_TIMEOUT_MS)
-            if committed is not None and committed.offset > 0 and committed.metadata != self._release:
+            self._before.pop(partition, None)
+            if committed is not None and committed.offset > 0 and committed.metadata != str(self._split):
                 self._consumer.seek_to_beginning(partition)
-                self._reread_until[partition] = committed.offset
                 self._next.pop(partition, None)
+                self._commit({partition: 0})
+                self._before[partition] = (committed.offset, read_split(committed.metadata))
                 rewound.add(partition)
             self._assignments.new.discard(partition)
         return rewound

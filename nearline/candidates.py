@@ -111,9 +111,9 @@ class Waiting:
         for user_id in users:
             self._states.pop(user_id, None)
 
-    def clear(self) -> None:
-        """Nobody waits: what waited was of another release."""
-        self._states.clear()
+    def keep(self, release_of: Callable[[str], str]) -> None:
+        """Only those wait on whose state is of the user's release as ``release_of`` names it."""
+        self._states = {user: one for user, one in self._states.items() if one[0].release == release_of(user)}
 
 
 def _activity(one: tuple[IntentState, int]) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from schemas.canary import Split
+
 SAMPLES = 100_000
 _SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
 COUNTS = {
@@ -45,7 +47,9 @@ class Tally:
         )
         self.lag = Gauge("beforehand_worker_lag", "Records behind the end of the topic", registry=self.registry)
         self.held = Gauge("beforehand_worker_held", "Users whose Redis node is out of reach", registry=self.registry)
-        self.release = Gauge("beforehand_worker_release", "1 for the release in use", ["id"], registry=self.registry)
+        self._release = Gauge(
+            "beforehand_worker_release", "Share of the users, by release in use", ["id"], registry=self.registry
+        )
         self._freshness_ms: deque[float] = deque(maxlen=SAMPLES)
         self._begun, self._cpu = time.monotonic(), time.process_time()
 
@@ -62,6 +66,13 @@ class Tally:
     def batch(self, size: int) -> None:
         """A batch of ``size`` windows is about to be encoded."""
         self._batch.observe(size)
+
+    def use(self, split: Split) -> None:
+        """These releases are in use from now on."""
+        self._release.clear()
+        self._release.labels(split.current).set(1 - split.share)
+        if split.canary is not None:
+            self._release.labels(split.canary).set(split.share)
 
     def visible(self, freshness_ms: float) -> None:
         """A state was written ``freshness_ms`` after its newest event arrived."""

@@ -11,6 +11,7 @@ import msgspec
 from nearline.encode import KINDS, History, IntentEncoder, history, stored_rows
 from nearline.neighbours import Neighbours
 from nearline.release import Release
+from schemas.canary import Split
 from schemas.errors import DataError
 from schemas.event import MAX_AT_MS, MAX_RECORD_BYTES, MIN_AT_MS
 from schemas.keys import check_user_id
@@ -27,7 +28,12 @@ class Record:
     key: bytes | None
     value: bytes | None  # None is a tombstone
     timestamp: int = 0  # the broker's, ms
-    reread: bool = False  # read before, for another release: its freshness says nothing
+    before: Split | None = None  # read again: who was encoded by which release when it was read before
+
+    @property
+    def reread(self) -> bool:
+        """Read before: its freshness says nothing."""
+        return self.before is not None
 
 
 @dataclass(frozen=True, slots=True)

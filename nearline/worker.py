@@ -8,11 +8,11 @@ from threading import Event as Flag
 from typing import Protocol, TypeVar
 
 from nearline.broker import Source
-from nearline.candidates import MAX_BATCH, Allowance, ListMaker, Waiting
+from nearline.candidates import MAX_BATCH, Allowance, Waiting
 from nearline.held import HeldWriter
 from nearline.metrics import Tally
-from nearline.release import Release
-from nearline.states import Made, Sorted, StateMaker, dead_letter, sort_out
+from nearline.serving import Makers, Serving
+from nearline.states import Made, Sorted, dead_letter, sort_out
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
 from schemas.cli import say
 from schemas.errors import StoreError
@@ -28,10 +28,10 @@ LAG_EVERY_S = 5.0
 
 
 class Follower(Protocol):
-    """Says when to change the release (``nearline.following``)."""
+    """Says when to change the releases (``nearline.following``)."""
 
-    def newer(self, in_use: str) -> Release | None:
-        """The release to change to, loaded; None to stay."""
+    def newer(self, in_use: Serving) -> Serving | None:
+        """What to change to, loaded; None to stay."""
         ...
 
 
@@ -43,7 +43,7 @@ class Worker:
         source: Source,
         store: StateStore,
         follower: Follower,
-        release: Release,
+        serving: Serving,
         *,
         candidates_per_s: float,
         tally: Tally,
@@ -57,7 +57,7 @@ class Worker:
         self._tally = tally
         self._stop = stop
         self._lag_at, self._cut_off = 0.0, False
-        self._use(release)
+        self._use(Makers(serving))
 
     def remember(self, forgotten: Sequence[Forgotten]) -> None:
         """Mark the forgotten before anything is written: Redis may be new, and the topic may hold older windows."""
@@ -67,9 +67,9 @@ class Worker:
         """Work until told to stop; or, with ``once``, to the end of the topic; or until so long without a record."""
         last_record_at = time.monotonic()
         while not self._stop.is_set():
-            if (release := self._follower.newer(self._maker.release.id)) is not None:
-                say(f"release {release.id} from now on; every user is encoded again")
-                self._use(release)
+            if (serving := self._follower.newer(self._makers.serving)) is not None:
+                say(f"{serving} from now on; the users concerned are encoded again")
+                self._use(Makers(serving, self._makers))
             size = self._step()
             if size:
                 last_record_at = time.monotonic()
@@ -82,13 +82,11 @@ class Worker:
                 return
             self._watch_lag()
 
-    def _use(self, release: Release) -> None:
-        self._maker = StateMaker(release)
-        self._lists = ListMaker(release)
-        self._waiting.clear()
-        self._source.use_release(release.id)
-        self._tally.release.clear()
-        self._tally.release.labels(release.id).set(1)
+    def _use(self, makers: Makers) -> None:
+        self._makers = makers
+        self._waiting.keep(makers.split.of)
+        self._source.use(makers.split)
+        self._tally.use(makers.split)
 
     def _step(self) -> int:
         """Poll, encode, write, commit. Returns how many records there were."""
@@ -96,8 +94,9 @@ class Worker:
         if not records:
             return 0
         batch = sort_out(records, WINDOWS_TOPIC)
-        self._tally.batch(len(batch.windows))
-        made = self._maker.make(list(batch.windows.values()))
+        windows = [one for one in batch.windows.values() if not self._makers.is_done(one)]
+        self._tally.batch(len(windows))
+        made = self._makers.states(windows)
         batch.letters += [dead_letter(reading.record, reason, WINDOWS_TOPIC) for reading, reason in made.refused]
         written = self._attempt(lambda: self._write(batch, made))
         if written is not None:
@@ -140,9 +139,8 @@ class Worker:
     def _make_lists(self) -> None:
         chosen = self._waiting.take(self._allowance.take(min(MAX_BATCH, len(self._waiting))))
         if chosen:
-            lists = self._lists.make([state for state, _ in chosen])
-            numbered = [(one, number) for one, (_, number) in zip(lists, chosen, strict=True)]
-            written = self._attempt(lambda: self._write_lists(numbered))
+            lists = self._makers.lists(chosen)
+            written = self._attempt(lambda: self._write_lists(lists))
             self._tally.add(candidates=written.written if written else 0)
 
     def _write_lists(self, lists: Sequence[tuple[Candidates, int]]) -> Written:

@@ -34,7 +34,11 @@ def add_worker(verbs: Any) -> None:
     ends = sub.add_mutually_exclusive_group()
     ends.add_argument("--once", action="store_true", help="stop at the end of the windows topic")
     ends.add_argument("--until-idle", type=float, metavar="S", help="stop after S seconds without a record")
-    sub.add_argument("--release", metavar="ID", help="encode with this release and stay with it (default: current)")
+    sub.add_argument(
+        "--release",
+        metavar="ID",
+        help="encode with this release and stay with it (default: current, and the canary for its share)",
+    )
     sub.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://HOST:P/metrics")
     sub.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="another than %(default)s: in a pod")
 
@@ -49,17 +53,17 @@ def _run(args: argparse.Namespace) -> Result:
     if args.metrics_port is not None:
         tally.serve(args.metrics_port, args.metrics_host)
     follower = ReleaseFollower(Registry(), args.release)
-    release = follower.first()
+    serving = follower.first()
     ensure_topics(kafka)
     forgotten = [Forgotten(user_id, at=at) for user_id, at in read_forgotten(kafka).items()]
     store, source = StateStore.connect(redis_url, plan), KafkaSource(kafka)
-    say(f"encoding with release {release.id}; Ctrl-C stops")
+    say(f"encoding with {serving}; Ctrl-C stops")
     try:
         worker = Worker(
             source,
             store,
             follower,
-            release,
+            serving,
             candidates_per_s=plan.nearline.candidates_per_s,
             tally=tally,
             stop=stop,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from nearline.states import Record
+from schemas.canary import Split, read_split
 from schemas.errors import StoreError
 from schemas.state import IntentState
 from schemas.window import DeadLetter, Window, WindowEvent
@@ -54,8 +55,9 @@ class FakeSource:
         self.kill_at_commit = kill_at_commit
         self.max_records = max_records
         self.failures = 0  # polls that fail before one works
-        self.release = ""
+        self.split = Split("")
         self.position = log.committed
+        self.before: Split | None = None
         self.reread_until = 0
 
     def poll(self, timeout_s: float) -> list[Record]:
@@ -64,20 +66,22 @@ class FakeSource:
             raise StoreError("Kafka failed")
         found = self.log.records[self.position : self.position + self.max_records]
         self.position += len(found)
-        return [replace(record, reread=record.offset < self.reread_until) for record in found]
+        return [replace(record, before=self.before if record.offset < self.reread_until else None) for record in found]
 
     def commit(self) -> None:
         if self.kill_at_commit:
             raise Killed
-        self.log.committed, self.log.committed_release = self.position, self.release
+        self.log.committed, self.log.committed_release = self.position, str(self.split)
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         self.log.letters += letters
 
-    def use_release(self, release_id: str) -> None:
-        self.release = release_id
-        if self.log.committed_release not in ("", release_id):
+    def use(self, split: Split) -> None:
+        self.split = split
+        if self.log.committed_release not in ("", str(split)):
             self.position, self.reread_until = 0, self.log.committed
+            self.before = read_split(self.log.committed_release)
+            self.log.committed, self.log.committed_release = 0, str(split)
 
     def lag(self) -> int | None:
         return len(self.log.records) - self.position

@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline import broker
 from nearline.broker import KafkaSource
+from schemas.canary import Split
 from schemas.errors import StoreError
 
 P0, P1 = TopicPartition("windows", 0), TopicPartition("windows", 1)
@@ -72,7 +73,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
 @pytest.fixture
 def source(consumer: FakeConsumer) -> KafkaSource:
     source = KafkaSource("")
-    source.use_release("r1")
+    source.use(Split("r1"))
     return source
 
 
@@ -92,10 +93,12 @@ def test_a_partition_that_another_release_encoded_starts_again(source: KafkaSour
     # what was fetched from the old place does not count
     assert [record.partition for record in source.poll(0)] == [1]
     assert consumer.rewound == [P0]
+    # a worker that dies now leaves no doubt about what it may have written
+    assert consumer.offsets[P0] == OffsetAndMetadata(0, "r1", -1)
     source.commit()
-    assert consumer.offsets[P0].metadata == "r0"
+    assert consumer.offsets[P0] == OffsetAndMetadata(0, "r1", -1)
     consumer.polled = {P0: [message(0), message(4), message(5)]}
-    assert [record.reread for record in source.poll(0)] == [True, True, False]
+    assert [record.before for record in source.poll(0)] == [Split("r0"), Split("r0"), None]
 
 
 def test_a_new_release_rewinds_what_is_owned(source: KafkaSource, consumer: FakeConsumer) -> None:
@@ -103,9 +106,36 @@ def test_a_new_release_rewinds_what_is_owned(source: KafkaSource, consumer: Fake
     consumer.assign(P0)
     source.poll(0)
     assert consumer.rewound == []
-    source.use_release("r2")
+    source.use(Split("r2"))
     source.poll(0)
     assert consumer.rewound == [P0]
+
+
+def test_a_canary_that_begins_and_grows_rewinds_and_says_who_was_encoded_by_what(
+    source: KafkaSource, consumer: FakeConsumer
+) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(5, "r1", -1)}
+    consumer.assign(P0)
+    consumer.polled = {P0: [message(4)]}
+    source.poll(0)
+    for share, before in ((0.1, Split("r1")), (0.2, Split("r1", "c", 0.1))):
+        source.use(Split("r1", "c", share))
+        assert source.poll(0) == []
+        assert [record.before for record in source.poll(0)] == [before]
+        source.commit()
+        assert consumer.offsets[P0] == OffsetAndMetadata(5, f"r1+c@{share}", -1)
+    assert consumer.rewound == [P0, P0]
+
+
+def test_a_partition_that_comes_back_is_not_taken_for_what_it_was(source: KafkaSource, consumer: FakeConsumer) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(5, "r0", -1)}
+    consumer.assign(P0)
+    consumer.polled = {P0: [message(0)]}
+    source.poll(0)
+    assert source.poll(0)[0].before == Split("r0")
+    consumer.assign()
+    consumer.assign(P0)
+    assert source.poll(0)[0].before is None
 
 
 def test_a_partition_taken_over_half_way_goes_on(source: KafkaSource, consumer: FakeConsumer) -> None:

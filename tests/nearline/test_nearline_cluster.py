@@ -19,6 +19,7 @@ from nearline.held import HeldWriter
 from nearline.metrics import Tally
 from nearline.redis_link import connect
 from nearline.release import Release
+from nearline.serving import Serving
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
 from nearline.visibility import watching
 from nearline.worker import Worker
@@ -198,7 +199,7 @@ def test_the_worker_goes_on_and_makes_good_when_the_node_is_back(
             return None
 
     source = FakeSource(log, max_records=50)
-    worker = Worker(source, store, Follow(), release, candidates_per_s=50, tally=tally, stop=stop)
+    worker = Worker(source, store, Follow(), Serving(release), candidates_per_s=50, tally=tally, stop=stop)
     thread = threading.Thread(target=worker.run, kwargs={"once": True})
     thread.start()
     others = set(USERS) - lost - {"u0"}

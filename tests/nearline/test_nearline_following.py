@@ -13,7 +13,8 @@ from conftest import FIXTURES
 
 from nearline import following
 from nearline.following import ReleaseFollower, open_release
-from nearline.release import Release
+from nearline.serving import Serving
+from schemas.canary import Split
 from schemas.errors import ReleaseError
 from schemas.registry import Registry, ReleaseRow, Status
 from schemas.release import MANIFEST, Content, Manifest, content_id, file_entry, load_private_key, write_manifest
@@ -34,10 +35,10 @@ def promoted(registry: Registry, folder: Path, path: str | None = None) -> str:
     return manifest.id
 
 
-def other_release(folder: Path) -> Path:
+def other_release(folder: Path, parent: str = "") -> Path:
     shutil.copytree(FIXTURES / "release", folder)
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    write(folder, manifest, msgspec.structs.replace(manifest.content, parents=[manifest.id]))
+    write(folder, manifest, msgspec.structs.replace(manifest.content, parents=[parent or manifest.id]))
     return folder
 
 
@@ -46,7 +47,7 @@ def write(folder: Path, manifest: Manifest, content: Content) -> None:
     write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(content), content=content), key)
 
 
-def soon(follower: ReleaseFollower, in_use: str, tries: int = 100) -> Release | None:
+def soon(follower: ReleaseFollower, in_use: Serving, tries: int = 100) -> Serving | None:
     for _ in range(tries):
         if (found := follower.newer(in_use)) is not None:
             return found
@@ -57,14 +58,15 @@ def soon(follower: ReleaseFollower, in_use: str, tries: int = 100) -> Release | 
 def test_it_starts_with_the_current_release(registry: Registry, release_folder: Path) -> None:
     promoted_id = promoted(registry, release_folder)
     follower = ReleaseFollower(registry)
-    assert follower.first().id == promoted_id
-    assert soon(follower, promoted_id, 5) is None
+    first = follower.first()
+    assert first.split == Split(promoted_id)
+    assert soon(follower, first, 5) is None
 
 
 def test_a_relative_path_is_taken_from_the_releases_folder(registry: Registry, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "release", tmp_path / "releases" / "here")
     promoted_id = promoted(registry, FIXTURES / "release", "here")
-    assert ReleaseFollower(registry).first().id == promoted_id
+    assert ReleaseFollower(registry).first().split == Split(promoted_id)
 
 
 def test_without_a_release_it_says_how_to_get_one(registry: Registry) -> None:
@@ -75,11 +77,12 @@ def test_without_a_release_it_says_how_to_get_one(registry: Registry) -> None:
 def test_it_follows_a_promotion(registry: Registry, release_folder: Path, tmp_path: Path) -> None:
     before = promoted(registry, release_folder)
     follower = ReleaseFollower(registry)
-    follower.first()
+    first = follower.first()
     after = promoted(registry, other_release(tmp_path / "next"))
-    found = soon(follower, before)
+    found = soon(follower, first)
     assert found is not None
-    assert found.id == after != before
+    assert found.split.current == after != before
+    assert found.canary is None
     follower.close()
 
 
@@ -100,8 +103,9 @@ def test_a_pinned_release_stays(registry: Registry, release_folder: Path, tmp_pa
     pinned = promoted(registry, release_folder)
     promoted(registry, other_release(tmp_path / "next"))
     follower = ReleaseFollower(registry, pinned)
-    assert follower.first().id == pinned
-    assert soon(follower, pinned, 5) is None
+    first = follower.first()
+    assert first.split == Split(pinned)
+    assert soon(follower, first, 5) is None
     with pytest.raises(ReleaseError, match="no such release"):
         ReleaseFollower(registry, "nope").first()
 
@@ -109,13 +113,62 @@ def test_a_pinned_release_stays(registry: Registry, release_folder: Path, tmp_pa
 def test_a_release_that_does_not_load_is_reported_once_and_the_old_one_stays(
     registry: Registry, release_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = promoted(registry, release_folder)
+    promoted(registry, release_folder)
     follower = ReleaseFollower(registry)
+    first = follower.first()
     broken = other_release(tmp_path / "next")
     (broken / "decoder.onnx").unlink()
     promoted(registry, broken)
-    assert soon(follower, before, 25) is None
+    assert soon(follower, first, 25) is None
     assert capsys.readouterr().err.count("is not used") == 1
-    # a good one after it is used again
-    registry.rollback(why="test")
-    assert soon(follower, "something else") is not None
+    # a good one after it is used
+    good = promoted(registry, other_release(tmp_path / "good", "another"))
+    found = soon(follower, first)
+    assert found is not None
+    assert found.split == Split(good)
+    follower.close()
+
+
+def published(registry: Registry, folder: Path) -> str:
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    registry.publish(ReleaseRow(manifest.id, str(folder), "", {}, Status.FUTURE, 0), why="test")
+    return manifest.id
+
+
+def test_it_follows_a_canary_as_it_begins_grows_and_ends(
+    registry: Registry, release_folder: Path, tmp_path: Path
+) -> None:
+    current = promoted(registry, release_folder)
+    follower = ReleaseFollower(registry)
+    serving = follower.first()
+    tried = published(registry, other_release(tmp_path / "next"))
+    for share in (0.1, 0.5):
+        registry.canary(tried, share, why="test")
+        found = soon(follower, serving)
+        assert found is not None
+        assert found.split == Split(current, tried, share)
+        assert ReleaseFollower(registry).first().split == found.split, "a worker that starts now agrees"
+        serving = found
+    before = serving.canary
+    registry.promote(tried, why="test")
+    found = soon(follower, serving)
+    assert found is not None
+    assert found.split == Split(tried)
+    assert found.current is before, "it is not loaded twice"
+    follower.close()
+
+
+def test_a_canary_that_does_not_load_has_no_users(
+    registry: Registry, release_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = promoted(registry, release_folder)
+    follower = ReleaseFollower(registry)
+    serving = follower.first()
+    folder = other_release(tmp_path / "next")
+    tried = published(registry, folder)
+    (folder / "decoder.onnx").unlink()
+    registry.canary(tried, 0.5, why="test")
+    assert soon(follower, serving, 25) is None
+    assert capsys.readouterr().err.count("is not used") == 1
+    assert ReleaseFollower(registry).first().split == Split(current)
+    follower.close()

@@ -12,6 +12,7 @@ from nearline_fakes import AT, FakeSource, Killed, Log, window
 from nearline import worker
 from nearline.metrics import Tally
 from nearline.release import Release
+from nearline.serving import Serving
 from nearline.store import StateStore
 from nearline.worker import Worker
 from schemas.errors import StoreError
@@ -22,12 +23,12 @@ USERS = 30
 
 
 class Follow:
-    """A follower that hands out one release once."""
+    """A follower that hands out one change once."""
 
-    def __init__(self, following: Release | None = None) -> None:
+    def __init__(self, following: Serving | None = None) -> None:
         self.following = following
 
-    def newer(self, in_use: str) -> Release | None:
+    def newer(self, in_use: Serving) -> Serving | None:
         following, self.following = self.following, None
         return following
 
@@ -48,7 +49,7 @@ def log(items: list[str]) -> Log:
 def run(
     source: FakeSource,
     store: StateStore,
-    release: Release,
+    release: Release | Serving,
     *,
     follow: Follow | None = None,
     candidates_per_s: float = 0,
@@ -59,7 +60,7 @@ def run(
         source,
         store,
         follow or Follow(),
-        release,
+        release if isinstance(release, Serving) else Serving(release),
         candidates_per_s=candidates_per_s,
         tally=tally,
         stop=stop or threading.Event(),
@@ -152,7 +153,7 @@ def test_a_new_release_encodes_everybody_again(
     client: redis.Redis, store: StateStore, release: Release, log: Log
 ) -> None:
     run(FakeSource(log), store, release)
-    tally = run(FakeSource(log), store, release, follow=Follow(renamed(release, "next")))
+    tally = run(FakeSource(log), store, release, follow=Follow(Serving(renamed(release, "next"))))
     assert {one.release for one in all_states(client).values()} == {"next"}
     assert tally.count("states") == USERS
     assert log.committed_release == "next"
@@ -270,7 +271,7 @@ def test_a_broker_that_is_gone_is_said_once(
 
     tally = Tally()
     given = {"candidates_per_s": 0, "tally": tally, "stop": stop}
-    Worker(Gone(log), store, Follow(), release, **given).run()
+    Worker(Gone(log), store, Follow(), Serving(release), **given).run()
     said = capsys.readouterr().err
     assert (said.count("Kafka failed"), said.count("it works again")) == (1, 1)
     assert tally.registry.get_sample_value("beforehand_worker_lag") == 7
