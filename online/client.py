@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from online.affinity import HEADER, Instances, token
 from schemas.api import Explanation, PromptEmbedding, RecallRequest, RecallResponse
 from schemas.errors import BeforehandError
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 DEFAULT_BUDGET_MS = 1000.0
 NETWORK_S = 0.25
 """Given to the network and to a busy client beside the request's own budget."""
+CONNECT_S = 0.1
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RecallResponse).decode
 _MSGPACK = {"content-type": "application/msgpack"}
@@ -53,27 +55,31 @@ class AsyncRecallClient:
     """For asyncio. Use it with ``async with``; it keeps its connections open.
 
     Args:
-        base_url: of the service, as ``serve`` prints it.
+        base_url: of the service, as ``serve`` prints it; or of several instances: each user is then asked for at one
+            of them, and at the user's next one when it can't be reached.
         timeout_s: the limit of one call; by default the request's budget plus ``NETWORK_S``.
         api_key: what the service finds in its ``$BEFOREHAND_API_KEY``.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | Sequence[str],
         *,
         timeout_s: float | None = None,
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._url = base_url
+        urls = [base_url] if isinstance(base_url, str) else list(base_url)
+        if not urls:
+            raise RecallUnavailableError("no address is given", where="base_url", mend="Name one instance at least.")
+        self._url = ", ".join(urls)
+        self._instances = Instances(urls)
         self._timeout_s = timeout_s
-        # No limit of httpx's: they are per read and let a slow drip through. ``_call`` bounds the whole.
-        unlimited = httpx.Timeout(None)
-        self._http = httpx.AsyncClient(
-            base_url=base_url, headers=headers, timeout=unlimited, transport=transport, trust_env=False
-        )
+        # No limit of httpx's: they are per read and let a slow drip through. ``_call`` bounds the whole. Where there is
+        # another instance, one that takes no connection leaves it time.
+        limits = httpx.Timeout(None, connect=CONNECT_S if len(urls) > 1 else None)
+        self._http = httpx.AsyncClient(headers=headers, timeout=limits, transport=transport, trust_env=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,19 +115,22 @@ class AsyncRecallClient:
             value=value,
         )
         limit_s = self._timeout_s or (budget_ms or DEFAULT_BUDGET_MS) / 1000 + NETWORK_S
-        body = await self._call("POST", "/v1/recall", limit_s, content=_encode(request), headers=_MSGPACK)
+        body = await self._call(
+            user_id, "POST", "/v1/recall", limit_s, content=_encode(request), headers=dict(_MSGPACK)
+        )
         return self._typed(lambda: _decode(body))
 
     async def explain(self, user_id: str, *, k: int = 10) -> Explanation:
         """What each rung would answer. Raises as ``recall`` does."""
         path = f"/v1/users/{quote(user_id, safe='')}/explain"
-        body = await self._call("GET", path, self._timeout_s or 5.0, params={"k": k})
+        body = await self._call(user_id, "GET", path, self._timeout_s or 5.0, params={"k": k})
         return self._typed(lambda: msgspec.json.decode(body, type=Explanation))
 
-    async def _call(self, method: str, path: str, limit_s: float, **arguments: Any) -> bytes:
+    async def _call(self, user_id: str, method: str, path: str, limit_s: float, **arguments: Any) -> bytes:
+        headers = {**arguments.pop("headers", {}), HEADER: token(user_id)}
         try:
             async with asyncio.timeout(limit_s):
-                response = await self._http.request(method, path, **arguments)
+                response = await self._ask(user_id, method, path, headers=headers, **arguments)
         except TimeoutError:
             raise RecallTimeoutError(
                 f"no answer in {limit_s:.3g} s", where=self._url, mend="Use what the page shows without it."
@@ -133,6 +142,16 @@ class AsyncRecallClient:
         if response.status_code >= 400:
             raise self._refusal(response)
         return response.content
+
+    async def _ask(self, user_id: str, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """At the user's instance, or at the next where there is one: asking changes nothing, so it may be repeated."""
+        *others, last = self._instances.of(user_id)
+        for address in others:
+            try:
+                return await self._http.request(method, address + path, **arguments)
+            except (httpx.TransportError, OSError):
+                self._instances.failed(address)
+        return await self._http.request(method, last + path, **arguments)
 
     def _refusal(self, response: httpx.Response) -> RecallError:
         msgpack = "msgpack" in response.headers.get("content-type", "")
@@ -157,7 +176,9 @@ class RecallClient:
     It may be made before a fork: each process starts its own loop at its first call.
     """
 
-    def __init__(self, base_url: str, *, timeout_s: float | None = None, api_key: str | None = None) -> None:
+    def __init__(
+        self, base_url: str | Sequence[str], *, timeout_s: float | None = None, api_key: str | None = None
+    ) -> None:
         self._make = lambda: AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key)
         self._lock = threading.Lock()
         self._open: _Running | None = None
