@@ -27,13 +27,23 @@ WEIGHT_DECAY = 0.05
 WEIGHTS, STATE = "weights.safetensors", "state.json"
 
 
+class Aligned(msgspec.Struct, frozen=True):
+    """What came of alignment: ``off``, ``no pairs`` (too few), ``kept`` or ``not kept``; ``values`` on validation:
+    before, and after each pass."""
+
+    outcome: str = "off"
+    pairs: int = 0
+    values: list[float] = []
+
+
 class Progress(msgspec.Struct):
-    """How far a training is, beside the weights of the checkpoint."""
+    """How far a training is, beside the weights of the checkpoint; ``aligned`` is what came after it."""
 
     epoch: int = 0
     best: float = -1.0
     best_epoch: int = 0
     values: list[float] = []
+    aligned: Aligned = Aligned()
 
 
 @dataclass
@@ -110,7 +120,7 @@ class Trainer:
         value = self.ranks.agree(self.value(self._on_cpu()) if self.ranks.first else 0.0)
         progress.epoch += 1
         progress.values.append(round(value, 5))
-        if value > progress.best:
+        if value >= progress.best:  # of equals the later: its rate has come down further
             progress.best, progress.best_epoch = value, progress.epoch
             if self.ranks.first:
                 _save(self.network.state_dict(), checkpoint / f"best-{WEIGHTS}")
