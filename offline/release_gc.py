@@ -47,7 +47,7 @@ def reported(urls: Iterable[str]) -> set[str]:
                 where=url,
                 mend="Start it, or leave it out with --url of those that run.",
             ) from None
-        found |= {str(said[key]) for key in ("current", "previous") if said.get(key)}
+        found |= {str(said[key]) for key in ("current", "previous", "canary") if said.get(key)}
     return found
 
 

@@ -91,7 +91,8 @@ class Case:
 def open_case(
     request: RecallRequest, found: Found, loaded: Loaded, rules: Mapping[str, Freshness], now_ms: int
 ) -> Case | None:
-    """Judge what was found and sent, and choose the release: the state's own if it is loaded, else the current.
+    """Judge what was found and sent, and choose the release: the state's own if it is loaded, else the user's, which is
+    the current one or the canary.
 
     None when no release is loaded.
     """
@@ -100,7 +101,7 @@ def open_case(
     pair = found.pair
     state, state_report = judge.judge_state(pair and pair.state, request.user_id, rules[STATE], now_ms)
     own = loaded.of(state.release) if state is not None else None
-    release = own or loaded.current
+    release = own or loaded.without_state(request.user_id) or loaded.current
     state, intent, state_report = _state_of(release, state, state_report)
     listed, list_report = judge.judge_candidates(pair and pair.candidates, request.user_id, rules[CANDIDATES], now_ms)
     listed, list_report = _candidates_of(release, listed, list_report)

@@ -49,11 +49,17 @@ class Metrics:
         self._stage = Histograms("beforehand_stage_seconds", "Time by stage.", "stage", to)
         self._total = Histograms("beforehand_answer_seconds", "From entry to answer.", "", to).of()
         self._late = Counter("beforehand_late", "Answers later than budget and slack.", registry=to)
+        late = Counter(
+            "beforehand_late_by_release", "The same, by the release that answered.", ["release"], registry=to
+        )
+        self._late_by = Labelled(late)
         self._wrong_key = Counter("beforehand_wrong_key", "Values of another user than asked; refused.", registry=to)
         self._ahead = Counter("beforehand_ahead", "Values that claim to be from the future.", registry=to)
         self.queue = Gauge("beforehand_decode_in_flight", "Decodes running or waiting.", registry=to)
         self.turn = Gauge("beforehand_turn_seconds", "What a turn of the event loop takes under load.", registry=to)
         self.cache_bytes = Gauge("beforehand_cache_bytes", "Bytes held by the cache.", registry=to)
+        about = "Loads of a release that failed since the start."
+        self.load_failures = Gauge("beforehand_release_load_failures", about, registry=to)
         self.circuit_open = Gauge("beforehand_circuit_open", "1 while Redis is left alone.", registry=to)
         self._pending: dict[tuple[Rung, str, Judged, Skips], int] = {}
         self._looked_up: dict[str, int] = {}
@@ -84,6 +90,7 @@ class Metrics:
         self._total.observe(total_s)
         if total_s > deadline.budget_s + slack_s:
             self._late.inc()
+            self._late_by.of(response.release).inc()
         for stage, seconds in deadline.stages_s.items():
             self._stage.of(stage).observe(seconds)
         for name, milliseconds in response.ledger.saved_ms.items():

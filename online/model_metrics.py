@@ -127,7 +127,7 @@ class ModelMetrics(Collector):
         if seen is None:
             never = np.full(release.model.num_items, -LAST, np.int64)
             seen = self._seen[release.id] = Seen(never, usual_score(release))
-            if len(self._seen) > 2:  # never are more loaded
+            if len(self._seen) > 3:  # never are more loaded
                 self._seen.popitem(last=False)
         return seen
 

@@ -1,4 +1,7 @@
-"""Which release serves: follows the registry, loads beside the old one, keeps the old while its states still come."""
+"""Which releases serve: follows the registry, loads beside the old one, keeps the old while its states still come.
+
+At most three are loaded: the current one, the one before it, and a canary that is tried by a share of the users.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from online.deadline import Clock
 from online.release import Release, load
+from schemas.canary import in_share
 from schemas.errors import BeforehandError
 from schemas.locations import public_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow
@@ -22,25 +26,45 @@ from schemas.release import load_public_key
 EVERY_S = 1.0
 RETRY_S = 30.0
 UNUSED_FOR_S = 300.0
-"""The previous release is unloaded when no state of it has come for so long."""
+"""The previous release, and a canary that ended, are unloaded when no state of theirs has come for so long."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What may answer. One object, replaced as a whole: a request sees the old pair or the new one."""
+    """What may answer. One object, replaced as a whole: a request sees all of the old ones or all of the new."""
 
     current: Release | None = None
     previous: Release | None = None
+    canary: Release | None = None
+    share: float = 0.0  # of the users, for the canary; 0: it has ended and only answers for its states
+
+    @property
+    def all(self) -> list[Release]:
+        """Those that are loaded."""
+        return [release for release in (self.current, self.previous, self.canary) if release is not None]
 
     @property
     def ids(self) -> frozenset[str]:
         """Of the releases that are loaded."""
-        return frozenset(r.id for r in (self.current, self.previous) if r is not None)
+        return frozenset(release.id for release in self.all)
 
     def of(self, release_id: str) -> Release | None:
         """The release of a state, if it is loaded."""
-        return next((r for r in (self.current, self.previous) if r is not None and r.id == release_id), None)
+        return next((release for release in self.all if release.id == release_id), None)
+
+    def without_state(self, user_id: str) -> Release | None:
+        """What answers a user of whom there is no state that can be used."""
+        canary = self.canary
+        return canary if canary is not None and in_share(user_id, canary.id, self.share) else self.current
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A canary and its share of the users."""
+
+    row: ReleaseRow
+    share: float
 
 
 class ReleaseReport(msgspec.Struct, frozen=True):
@@ -51,6 +75,9 @@ class ReleaseReport(msgspec.Struct, frozen=True):
     answered: dict[str, int]  # answers by release, of those loaded
     usual_ms: dict[str, float]  # of the current one's graphs, when it was loaded
     problems: dict[str, str]
+    canary: str | None = None
+    canary_share: float = 0.0  # of the users; 0 while one that ended still answers for its states
+    load_failures: int = 0  # since the start
 
 
 def load_row(row: ReleaseRow) -> Release:
@@ -66,14 +93,19 @@ class Releases:
         current: Callable[[], ReleaseRow | None] | None = None,
         loader: Callable[[ReleaseRow], Release] = load_row,
         clock: Clock = time.monotonic,
+        tried: Callable[[], Tried | None] | None = None,
     ) -> None:
-        self._current = current or _from_registry()
+        """``current`` and ``tried`` say what should serve; by default the registry does, both of them."""
+        registry = _FromRegistry()
+        self._current = current or registry.current
+        self._tried = tried or ((lambda: None) if current else registry.tried)
         self._loader = loader
         self._clock = clock
         self._used_at: dict[str, float] = {}
         self._answered: dict[str, int] = {}
         self._failed: dict[str, float] = {}
         self._problems: dict[str, str] = {}
+        self.num_failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="releases", daemon=True)
         self.loaded = Loaded()
@@ -85,13 +117,17 @@ class Releases:
 
     def report(self) -> ReleaseReport:
         """What is loaded, and why what should be is not."""
-        current, previous = self.loaded.current, self.loaded.previous
+        loaded = self.loaded
+        current = loaded.current
         return ReleaseReport(
             current=current.id if current else None,
-            previous=previous.id if previous else None,
-            answered={r.id: self._answered.get(r.id, 0) for r in (current, previous) if r},
+            previous=loaded.previous.id if loaded.previous else None,
+            answered={release.id: self._answered.get(release.id, 0) for release in loaded.all},
             usual_ms={k: round(v * 1000, 3) for k, v in current.usual_s.items()} if current else {},
             problems=dict(self._problems),
+            canary=loaded.canary.id if loaded.canary else None,
+            canary_share=loaded.share,
+            load_failures=self.num_failures,
         )
 
     def start(self) -> None:
@@ -107,13 +143,16 @@ class Releases:
     def tick(self) -> None:
         """One look at the registry. It raises nothing: what serves goes on serving."""
         try:
-            row = self._current()
-            self._problems.pop("registry", None)
+            row, tried = self._current(), self._tried()
         except (BeforehandError, SQLAlchemyError) as error:
             self._complain("registry", str(error))
             return
-        if row is not None and not self._serves(row.id) and self._due(row.id):
+        wanted = {one.id for one in (row, tried and tried.row) if one}
+        self._problems = {name: problem for name, problem in self._problems.items() if name in wanted}
+        self._failed = {name: at for name, at in self._failed.items() if name in wanted}
+        if row is not None and not self._serves(row.id):
             self._switch(row)
+        self._try(tried)
         self._unload()
 
     def _follow(self) -> None:
@@ -123,34 +162,67 @@ class Releases:
     def _serves(self, release_id: str) -> bool:
         return self.loaded.current is not None and self.loaded.current.id == release_id
 
-    def _due(self, release_id: str) -> bool:
-        failed_at = self._failed.get(release_id)
-        return failed_at is None or self._clock() - failed_at >= RETRY_S
-
     def _switch(self, row: ReleaseRow) -> None:
         """Make ``row`` current. The old one becomes the previous, so a rollback within its time loads nothing."""
+        before = self.loaded
+        release = before.of(row.id) or self._load(row)
+        if release is None:
+            return
+        old = before.current
+        if old is not None:
+            self._used_at[old.id] = self._clock()
+        tried = before.canary is not release
+        self.loaded = Loaded(release, old, before.canary if tried else None, before.share if tried else 0.0)
+        log.info("release %s serves, the previous is %s", release.id, old.id if old else "none")
+
+    def _try(self, tried: Tried | None) -> None:
+        """Let the canary's share of the users be served by it; one that does not load serves nobody."""
+        before = self.loaded
+        canary, share = before.canary, 0.0
+        if tried is not None and before.current is not None and tried.row.id != before.current.id:
+            found = before.of(tried.row.id) or self._load(tried.row)
+            if found is not None:
+                canary, share = found, tried.share
+        if canary is None or (canary is before.canary and share == before.share):
+            return
+        self._used_at[canary.id] = self._clock()
+        previous = before.previous if before.previous is not canary else None
+        self.loaded = Loaded(before.current, previous, canary, share)
+        log.info("release %s is tried by %.3g of the users", canary.id, share)
+
+    def _load(self, row: ReleaseRow) -> Release | None:
+        """The release; None when it does not load, or did not just now."""
+        failed_at = self._failed.get(row.id)
+        if failed_at is not None and self._clock() - failed_at < RETRY_S:
+            return None
         try:
-            release = self.loaded.of(row.id) or self._loader(row)
+            release = self._loader(row)
         except (BeforehandError, OSError) as error:
             self._failed[row.id] = self._clock()
+            self.num_failures += 1
             self._complain(row.id, str(error))
-            return
+            return None
+        self._failed.pop(row.id, None)
+        self._problems.pop(row.id, None)
         # A table of a million ids takes the garbage collector tens of milliseconds to walk, again and again. It holds
         # no cycle: its references free it when the release is unloaded.
         gc.freeze()
-        if old := self.loaded.current:
-            self._used_at[old.id] = self._clock()
-        self.loaded = Loaded(release, old)
-        self._problems = {k: v for k, v in self._problems.items() if k == "registry"}
-        self._failed.clear()
-        log.info("release %s serves, the previous is %s", release.id, old.id if old else "none")
+        return release
 
     def _unload(self) -> None:
-        old = self.loaded.previous
-        if old is not None and self._clock() - self._used_at[old.id] > UNUSED_FOR_S:
-            self.loaded = Loaded(self.loaded.current, None)
-            self._answered.pop(old.id, None)
-            log.info("release %s is unloaded: no state of it came for %.0f s", old.id, UNUSED_FOR_S)
+        """Drop those that ended and of which no state has come for long."""
+        loaded = self.loaded
+        previous = self._still_used(loaded.previous)
+        canary = loaded.canary if loaded.share else self._still_used(loaded.canary)
+        if previous is not loaded.previous or canary is not loaded.canary:
+            self.loaded = Loaded(loaded.current, previous, canary, loaded.share)
+
+    def _still_used(self, old: Release | None) -> Release | None:
+        if old is None or self._clock() - self._used_at[old.id] <= UNUSED_FOR_S:
+            return old
+        self._answered.pop(old.id, None)
+        log.info("release %s is unloaded: no state of it came for %.0f s", old.id, UNUSED_FOR_S)
+        return None
 
     def _complain(self, what: str, problem: str) -> None:
         if self._problems.get(what) != problem:
@@ -158,12 +230,21 @@ class Releases:
         self._problems[what] = problem
 
 
-def _from_registry() -> Callable[[], ReleaseRow | None]:
-    registry: list[Registry] = []
+class _FromRegistry:
+    """Asks the registry, which may not be there yet when the service starts."""
 
-    def current() -> ReleaseRow | None:
-        if not registry:
-            registry.append(Registry())  # later too: it may not be there yet when the service starts
-        return registry[0].current()
+    def __init__(self) -> None:
+        self._opened: Registry | None = None
 
-    return current
+    def current(self) -> ReleaseRow | None:
+        return self._registry().current()
+
+    def tried(self) -> Tried | None:
+        registry = self._registry()
+        pointer = registry.pointer()
+        return Tried(registry.get(pointer.canary), pointer.canary_share) if pointer.canary else None
+
+    def _registry(self) -> Registry:
+        if self._opened is None:
+            self._opened = Registry()
+        return self._opened

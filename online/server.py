@@ -102,7 +102,8 @@ def build(
     metrics.queue.set_function(lambda: recall.decoder.in_flight)
     metrics.turn.set_function(lambda: recall.door.turns.s)
     metrics.cache_bytes.set_function(lambda: store.cache.num_bytes)
-    metrics.circuit_open.set_function(lambda: store.breaker.open)
+    metrics.circuit_open.set_function(lambda: store.circuit_open)
+    metrics.load_failures.set_function(lambda: releases.num_failures)
 
     outbox = kafka_outbox(os.environ.get(KAFKA))
     events = EventsRoute(outbox, lambda: releases.loaded.ids, metrics.registry)

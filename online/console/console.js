@@ -28,7 +28,7 @@ async function get(path) {
 }
 
 function showReleases(report) {
-  const rows = [["current", report.current], ["previous", report.previous]]
+  const rows = [["current", report.current], ["previous", report.previous], [`canary ${percent(report.canary_share, 1)}`, report.canary]]
     .filter(([, id]) => id)
     .map(([name, id]) => row(make("code", id), name, report.answered[id] ?? 0));
   const problems = Object.entries(report.problems).map(([id, why]) => row(make("code", id), make("span", why, { class: "bad" }), ""));

@@ -103,13 +103,13 @@ class _Service(http.server.BaseHTTPRequestHandler):
 
 
 def test_gc_keeps_what_a_service_uses_and_does_nothing_when_one_is_silent(made):
-    _Service.said = {"current": made[3], "previous": made[0], "answered": {}}
+    _Service.said = {"current": made[3], "previous": made[0], "canary": made[1], "answered": {}}
     with http.server.HTTPServer(("127.0.0.1", 0), _Service) as server:
         url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            assert run("gc", "--keep", "0", "--url", url)["releases"] == [made[5], made[1]]
+            assert run("gc", "--keep", "0", "--url", url)["releases"] == [made[5]]
         finally:
             server.shutdown()
             thread.join()
