@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import hiredis
 import msgspec
 
 from online.cache import Cache
 from online.deadline import Clock
-from online.link import Address
+from online.link import Connection
 from schemas.keys import INVALIDATION_CHANNEL
 
 PING_EVERY_S = 2.0
@@ -21,11 +21,19 @@ log = logging.getLogger(__name__)
 _users = msgspec.msgpack.Decoder(list[str])
 
 
+class Place(Protocol):
+    """Where announcements are heard: a server, or any node of a cluster, which passes them on."""
+
+    async def connect(self) -> Connection:
+        """A connection. Raises OSError or hiredis.HiredisError."""
+        ...
+
+
 class Listener:
     """Keeps one subscription. While it is down the cache is not trusted; when it is back the cache starts empty."""
 
-    def __init__(self, address: Address, cache: Cache, clock: Clock = time.monotonic) -> None:
-        self._address = address
+    def __init__(self, place: Place, cache: Cache, clock: Clock = time.monotonic) -> None:
+        self._place = place
         self._cache = cache
         self._clock = clock
         self._heard_at = 0.0
@@ -44,7 +52,7 @@ class Listener:
 
     async def _listen(self) -> None:
         async with asyncio.timeout(PING_EVERY_S):
-            link = await self._address.connect()
+            link = await self._place.connect()
         try:
             self._heard_at = self._clock()
             link.subscribe(INVALIDATION_CHANNEL, self.hear)

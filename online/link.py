@@ -12,6 +12,7 @@ import select
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -120,7 +121,8 @@ class Connection(asyncio.Protocol):
 
 
 class Address:
-    """Where Redis is: ``redis://[[user]:password@]host:port/db``, ``rediss://…`` (TLS) or ``unix:///path``.
+    """Where Redis is: ``redis://[[user]:password@]host:port/db``, ``rediss://…`` (TLS), ``unix:///path``, or
+    ``redis+cluster://[[user]:password@]host:port``: any node of a cluster.
 
     Raises:
         StoreError: anything else.
@@ -129,18 +131,27 @@ class Address:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         mend = "As in redis://127.0.0.1:6379/0."
-        if parts.scheme not in ("redis", "rediss", "unix"):
+        if parts.scheme not in ("redis", "rediss", "unix", "redis+cluster"):
             raise StoreError("not an address of Redis", where="--redis", value=parts.scheme, mend=mend)
+        self.cluster = parts.scheme == "redis+cluster"
         self._path = unquote(parts.path) if parts.scheme == "unix" else None
         self._tls = ssl.create_default_context() if parts.scheme == "rediss" else None
         self._user = unquote(parts.username or "")
         self._password = unquote(parts.password or "")
-        self._host = parts.hostname or "localhost"
+        self.host = parts.hostname or "localhost"
         try:
             self._port = parts.port or 6379
             self._db = 0 if self._path else int(parts.path.strip("/") or 0)
         except ValueError as error:
             raise StoreError(f"not an address of Redis: {error}", where="--redis", mend=mend) from None
+        if self.cluster and self._db:
+            raise StoreError("a cluster has one database", where="--redis", value=self._db, mend="Name none.")
+
+    def at(self, host: str, port: int) -> Address:
+        """Another node, with the same login."""
+        other = copy(self)
+        other.host, other._port = host, port
+        return other
 
     async def connect(self) -> Connection:
         """A connection, logged in. Raises OSError or hiredis.ReplyError."""
@@ -150,7 +161,7 @@ class Address:
         if self._path is not None:
             await loop.create_unix_connection(lambda: link, self._path)
         else:
-            await loop.create_connection(lambda: link, self._host, self._port, ssl=self._tls)
+            await loop.create_connection(lambda: link, self.host, self._port, ssl=self._tls)
         if self._password:
             await link.ask("AUTH", *([self._user] if self._user else []), self._password)
         if self._db:

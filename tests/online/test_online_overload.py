@@ -194,14 +194,14 @@ def test_a_busy_process_does_not_open_the_circuit(stored, redis_server):
                 await asyncio.sleep(0)
                 time.sleep(SPAN_S / 2)
                 reasons.append((await look).fault)
-            healthy = store.breaker.open
+            healthy = store.circuit_open
             await store.close()
             mute = Store(proxy.url, timeout_s=0.02, cache_bytes=0)
             proxy.mute = True
             for _ in range(8):
                 await mute.find("u1", long())
                 await asyncio.sleep(SPAN_S / 4)
-            opened = mute.breaker.open
+            opened = mute.circuit_open
             await mute.close()
             return reasons, healthy, opened
 

@@ -136,7 +136,7 @@ def test_the_deadline_bounds_the_look_up(stored, redis_server):
         async with proxied(redis_server) as proxy, opened(proxy.url, listening=False) as store:
             assert (await store.find("u1", long())).fault is None
             spent = await store.find("u1", Deadline(0.0))
-            idle = len(store.pool._idle)
+            idle = len(store.nodes.of("u1").pool._idle)
             proxy.mute = True
             return await store.find("u1", Deadline(0.02)), spent, idle
 
@@ -184,7 +184,7 @@ def test_impatient_requests_do_not_open_the_circuit(stored, redis_server):
             proxy.delay_s = 0.05
             for _ in range(20):
                 await store.find("u1", Deadline(0.002))
-            return store.breaker.open
+            return store.circuit_open
 
     assert asyncio.run(run()) is False
 
