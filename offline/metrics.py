@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +58,21 @@ def beyond(lists: NDArray[np.integer], vectors: Floats, bought: NDArray[np.int64
     }
 
 
-def calibration_error(
+class Bin(NamedTuple):
+    """Some places of the lists: the mean chance they were given, the share that was right, and how many they are."""
+
+    said: float
+    found: float
+    places: int
+
+
+def calibration(
     lists: NDArray[np.integer], scores: Floats, targets: Sequence[NDArray[np.int64]], temperature: float = 1.0
-) -> float:
-    """Expected calibration error of the scores read as log-odds within a list: the mean distance between what the
-    softmax over the list says and how often it is right, weighted by the items in each of 10 bins of equal size."""
+) -> list[Bin]:
+    """The scores read as log-odds within a list: what the softmax over the list says beside how often it is right, in
+    up to 10 bins of equal size, the least likely first."""
+    if not len(lists):
+        return []
     scaled = np.where(lists >= 0, scores / temperature, -np.inf)
     top = np.max(scaled, axis=1, keepdims=True)
     chance = np.exp(scaled - np.where(np.isfinite(top), top, 0.0))
@@ -70,5 +81,14 @@ def calibration_error(
     hit = np.stack([np.isin(row, wanted) for row, wanted in zip(lists, targets, strict=True)])[inside]
     said = chance[inside]
     order = np.argsort(said, kind="stable")
-    bins = [part for part in np.array_split(order, BINS) if len(part)]
-    return float(sum(len(part) * abs(said[part].mean() - hit[part].mean()) for part in bins) / max(1, len(order)))
+    return [
+        Bin(float(said[part].mean()), float(hit[part].mean()), len(part))
+        for part in np.array_split(order, BINS)
+        if len(part)
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Expected calibration error: the mean distance between said and found, weighted by the places in each bin."""
+    places = sum(one.places for one in bins)
+    return sum(one.places * abs(one.said - one.found) for one in bins) / max(1, places)

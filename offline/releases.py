@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from offline.build.accounts import size_of
+from offline.build.report_page import ensure_page
 from offline.release_gc import removable, remove, reported
 from offline.release_store import VARIABLE, Store
 from schemas import cli
@@ -59,7 +60,10 @@ def _show(registry: Registry, args: argparse.Namespace) -> cli.Result:
         cli.say(f"  {name} {value:.4f}")
     for act in acts:
         cli.say(f"  {act['act']} by {act['who']}: {act['why']}")
-    return {**_row(row), "manifest": msgspec.to_builtins(manifest), "history": acts}
+    page = ensure_page(releases_dir() / row.path, manifest)
+    cli.say(f"  the report with plots: {page}" if page else "  there is no page with plots, and none can be written")
+    page_path = str(page) if page else None
+    return {**_row(row), "manifest": msgspec.to_builtins(manifest), "history": acts, "page": page_path}
 
 
 def _promote(registry: Registry, args: argparse.Namespace) -> cli.Result:

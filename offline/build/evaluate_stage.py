@@ -14,7 +14,7 @@ from offline.build.catalogue import Data, Index, read_data, read_index
 from offline.build.stage import Build, Result
 from offline.build.train_stage import read_generator
 from offline.index.neighbours import window_neighbours
-from offline.metrics import beyond, calibration_error, quality
+from offline.metrics import Bin, beyond, calibration, calibration_error, quality
 from offline.recall import Recaller, choose_weights
 
 REPORT = "report.json"
@@ -46,12 +46,17 @@ def evaluate(build: Build, folder: Path) -> Result:
         f"{prefix}{name}": value for prefix, found in lists.items() for name, value in quality(found, targets).items()
     } | {f"validation_{name}": value for name, value in validation.items()}
     metrics |= beyond(generated, index.vectors, bought)
-    metrics |= {"calibration_error": calibration_error(generated, scores, targets)} if targets else {}
+    bins = calibration(generated, scores, targets)
+    metrics |= {"calibration_error": calibration_error(bins)} if targets else {}
     metrics = {name: round(value, 5) for name, value in metrics.items()}
-    report = _report(build, data, index) | {"metrics": metrics, "weights": weights}
+    report = _report(build, data, index) | {"metrics": metrics, "weights": weights, "calibration": _rounded(bins)}
     (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
     says = ", ".join(f"{who} {metrics[f'{key}recall_at_50']:.4f}" for who, key in _NAMES.items())
     return {"metrics": metrics, "weights": weights, "says": f"Recall@50 {says}"}
+
+
+def _rounded(bins: list[Bin]) -> list[dict[str, float]]:
+    return [{"said": round(one.said, 5), "found": round(one.found, 5), "places": one.places} for one in bins]
 
 
 def _report(build: Build, data: Data, index: Index) -> dict[str, Any]:

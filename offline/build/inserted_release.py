@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from offline.build.report_page import ensure_page
 from offline.build.stage import Build, read_record
 from offline.index.insert import Grown
 from offline.release_folder import Parts, make_release
@@ -113,6 +114,7 @@ def publish_grown(
     key = load_private_key(private_key_path())
     manifest = make_release(releases_dir(), parts, key)
     verify_files(releases_dir() / manifest.id, manifest)
+    ensure_page(releases_dir() / manifest.id, manifest)
     row = ReleaseRow(
         manifest.id,
         str(releases_dir() / manifest.id),

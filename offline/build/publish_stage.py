@@ -12,6 +12,7 @@ from offline.build.evaluate_stage import REPORT
 from offline.build.export_stage import read_arrays, sizes
 from offline.build.gate import check_gate
 from offline.build.inserted_release import inserted_into
+from offline.build.report_page import ensure_page
 from offline.build.stage import Build, Result
 from offline.histories import read_buckets
 from offline.release_folder import Parts, make_release
@@ -27,6 +28,7 @@ def publish(build: Build, _folder: Path) -> Result:
     path = releases_dir() / manifest.id
     manifest = read_manifest(path, key.public_key())
     verify_files(path, manifest)
+    ensure_page(path, manifest)
     row = ReleaseRow(
         manifest.id, str(path), manifest.content.input_hash, manifest.metrics, Status.FUTURE, manifest.made_at
     )

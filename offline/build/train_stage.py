@@ -30,7 +30,10 @@ def train(build: Build, folder: Path) -> Result:
         "best_epoch": progress.best_epoch,
         "values": progress.values,
         "parameters": sum(tensor.numel() for tensor in load_file(folder / WEIGHTS).values()),
-        "says": f"{progress.epoch} epochs, best {progress.best_epoch}",
+        "aligned": progress.aligned.outcome,
+        "pairs": progress.aligned.pairs,
+        "aligned_values": progress.aligned.values,
+        "says": f"{progress.epoch} epochs, best {progress.best_epoch}; aligned: {progress.aligned.outcome}",
     }
 
 

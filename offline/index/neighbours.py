@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import faiss
 import msgspec
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from offline.index.links import Sparse, without_own
+from offline.index.nearest import Nearest
 from offline.metrics import quality
 
 Floats = NDArray[np.float32]
@@ -136,12 +136,9 @@ def window_neighbours(
 
 def nearest_items(vectors: Floats, keep: int) -> Ints:
     """The items [N, keep] nearest to each by cosine, itself left out; itself again where there are no more."""
-    norm = np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows = np.ascontiguousarray(vectors / np.maximum(norm, 1e-9), np.float32)
-    index = faiss.IndexFlatIP(rows.shape[1])
-    index.add(rows)
-    _, near = index.search(rows, min(keep + 1, len(rows)))
-    own = np.arange(len(rows))[:, None]
+    _, near = Nearest(vectors).search(vectors, min(keep + 1, len(vectors)))
+    own = np.arange(len(vectors))[:, None]
+    near = np.where(near < 0, own, near)
     # Itself goes last, then out.
     order = np.argsort(near == own, axis=1, kind="stable")
     near = np.take_along_axis(near, order, axis=1)[:, :keep]

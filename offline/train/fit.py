@@ -15,6 +15,7 @@ from offline.metrics import quality
 from offline.model.architecture import Architecture
 from offline.model.generator import Generator
 from offline.recall import Recaller
+from offline.train.align import align
 from offline.train.examples import Examples
 from offline.train.losses import Losses
 from offline.train.ranks import Ranks
@@ -55,22 +56,23 @@ class Where:
 def fit(
     arch: Architecture, material: Material, model: ModelPlan, checkpoint: Path, where: Where
 ) -> tuple[Generator, Progress]:
-    """Train; goes on from ``checkpoint`` if there is one. Threads, processes and seed given, the bits are too."""
+    """Train, then align; goes on from ``checkpoint`` if there is one.
+
+    Threads, processes and seed given, the bits are too.
+    """
     torch.set_num_threads(where.threads)
     torch.manual_seed(model.seed)
     generator = Generator(arch, material.vectors, material.codes, DROPOUT)
-    some = material.validation[:JUDGED]
 
     def value(trained: Generator) -> float:
-        recaller = Recaller(trained, material.trie, material.category)
-        lists = recaller.lists(recaller.candidates(some, no_neighbours(len(some)), prompted=False), PLAIN)
-        got = quality(lists, [case.target for case in some])
-        return got["recall_at_10"] + got["recall_at_50"]
+        return validation_value(trained, material)
 
+    losses = Losses(generator, material.trie, material.nearest)
+    examples = Examples(material.train, material.buckets, model.window, model.local_events)
     trainer = Trainer(
         generator,
-        Losses(generator, material.trie, material.nearest),
-        Examples(material.train, material.buckets, model.window, model.local_events),
+        losses,
+        examples,
         value,
         model.epochs,
         model.batch_size,
@@ -79,7 +81,19 @@ def fit(
         where.ranks,
         where.device,
     )
-    return generator, trainer.run(checkpoint)
+    progress = trainer.run(checkpoint)
+    if model.align and where.ranks.first:  # the first process writes; the others are done
+        progress.aligned = align(losses.cpu(), examples, value, model.seed)
+    return generator, progress
+
+
+def validation_value(trained: Generator, material: Material) -> float:
+    """Recall@10 + Recall@50 on validation, of the generator by itself."""
+    some = material.validation[:JUDGED]
+    recaller = Recaller(trained, material.trie, material.category)
+    lists = recaller.lists(recaller.candidates(some, no_neighbours(len(some)), prompted=False), PLAIN)
+    got = quality(lists, [case.target for case in some])
+    return got["recall_at_10"] + got["recall_at_50"]
 
 
 def no_neighbours(cases: int) -> Neighbours:

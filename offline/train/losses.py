@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offline.model.beam import SMALLEST
+from offline.model.decoder import Decoder
 from offline.model.generator import Generator
 from offline.model.intent_encoder import MASKED
 from offline.train.examples import Batch
@@ -49,25 +50,33 @@ class Losses(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Mean loss over the batch's targets."""
-        generator = self.generator
         swapped = torch.where(batch.item > 0, self._swap(batch.item - 1, SWAP_INPUT) + 1, 0)
-        used, item = torch.unique(swapped, return_inverse=True)
-        table = generator.rows_in((used - 1).clamp(min=0)) * (used > 0).unsqueeze(1)
-        rows = generator.intent_encoder(item + (used[0] > 0), batch.kind, batch.gap, _with_padding(table, used))
-        query = generator.decoder.join(*self._inputs(rows, batch))
+        rows = self._rows(swapped, batch)
+        query = self.generator.decoder.join(*self._inputs(rows, batch, (STATE_DROPOUT, PROMPT_DROPOUT)))
         target = self._swap(batch.target, SWAP_TARGET)
         items, columns, scores = self.item_loss(query, target, batch)
         return self.code_loss(query, target) + items + self.taught_loss(query, target, columns, scores.detach())
 
-    def _inputs(self, rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Intent [n, 1, d] and prompt [n, P, d]; now and then the bucket's default rows, so that those are learnt."""
+    def served(self, batch: Batch) -> Tensor:
+        """The queries [n, d] of the batch's targets as they would be when served: nothing swapped, nothing left out."""
+        return self.generator.decoder.join(*self._inputs(self._rows(batch.item, batch), batch, (0.0, 0.0)))
+
+    def _rows(self, items: Tensor, batch: Batch) -> Tensor:
+        """The intent encoder's rows [B, T, d] of windows of ``items`` [B, T] (item number + 1, 0 padding)."""
+        used, item = torch.unique(items, return_inverse=True)
+        table = self.generator.rows_in((used - 1).clamp(min=0)) * (used > 0).unsqueeze(1)
+        return self.generator.intent_encoder(item + (used[0] > 0), batch.kind, batch.gap, _with_padding(table, used))
+
+    def _inputs(self, rows: Tensor, batch: Batch, dropout: tuple[float, float]) -> tuple[Tensor, Tensor]:
+        """Intent [n, 1, d] and prompt [n, P, d]; ``dropout`` has the shares of each that the bucket's default rows
+        stand in for, so that those are learnt."""
         generator = self.generator
         state = rows[batch.window, batch.row.clamp(min=0)].unsqueeze(1)
-        gone = (batch.row < 0) | (torch.rand(len(batch.row), device=rows.device) < STATE_DROPOUT)
+        gone = (batch.row < 0) | (torch.rand(len(batch.row), device=rows.device) < dropout[0])
         state = torch.where(gone[:, None, None], generator.intent_defaults[batch.bucket][:, -1:], state)
         codes = torch.where(batch.local_item.unsqueeze(-1) >= 0, generator.codes[batch.local_item.clamp(min=0)], -1)
         prompt = generator.prompt_encoder(batch.bucket, batch.clock, codes, batch.local_kind, batch.local_age)
-        silent = torch.rand(len(prompt), device=prompt.device) < PROMPT_DROPOUT
+        silent = torch.rand(len(prompt), device=prompt.device) < dropout[1]
         return state, torch.where(silent[:, None, None], generator.prompt_defaults[batch.bucket], prompt)
 
     def _swap(self, item: Tensor, share: float) -> Tensor:
@@ -82,17 +91,23 @@ class Losses(nn.Module):
         codes = self.generator.codes[target]
         total = query.new_zeros(())
         for level in range(codes.shape[1]):
-            chance, exists = self._chance(level, query, target)
+            chance, exists = self._chance(level, query, target, self.generator.decoder)
             own = chance.gather(1, codes[:, level : level + 1]).squeeze(1)
             spread = torch.where(exists, chance, 0.0).sum(1) / exists.sum(1)
             total = total - ((1 - SMOOTHING) * own + SMOOTHING * spread).mean()
         return total
 
-    def _chance(self, level: int, query: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def log_chances(self, query: Tensor, item: Tensor, heads: Decoder) -> Tensor:
+        """Log-probability [n, L] of each code of ``item`` [n] after its own prefix, by the heads of ``heads``."""
+        codes = self.generator.codes[item]
+        levels = [self._chance(level, query, item, heads)[0] for level in range(codes.shape[1])]
+        return torch.stack(levels, dim=1).gather(2, codes.unsqueeze(2)).squeeze(2)
+
+    def _chance(self, level: int, query: Tensor, target: Tensor, heads: Decoder) -> tuple[Tensor, Tensor]:
         """Log-probabilities [n, K] of the next code after the target's own prefix, and which codes exist there."""
         exists = self.get_buffer(f"children_{level}")[self.path[target, level]]
         prefix = self.generator.codes[target][:, None, :level]
-        scores = self.generator.decoder.head(level)(query, prefix).squeeze(1)
+        scores = heads.head(level)(query, prefix).squeeze(1)
         return torch.log_softmax(torch.where(exists, scores, MASKED), dim=-1), exists
 
     def item_loss(self, query: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,7 +141,7 @@ class Losses(nn.Module):
                 chance = torch.where(same, chance, 0.0)
             mass = chance.new_zeros(len(target), self.generator.arch.codes).index_add(1, codes[columns, level], chance)
             mass = mass / mass.sum(1, keepdim=True).clamp(min=SMALLEST)
-            said, exists = self._chance(level, query, target)
+            said, exists = self._chance(level, query, target, self.generator.decoder)
             total = total - torch.where(exists, mass * said, 0.0).sum(1).mean()
         return total
 

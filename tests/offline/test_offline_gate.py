@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,5 +98,5 @@ def test_the_plan_check_refuses_an_unknown_name_or_a_bad_share(section, told):
 
 
 def test_all_that_is_measured_of_lists_may_be_named():
-    names = quality([], [])  # type: ignore[arg-type]
+    names = quality(np.array([[1]]), [np.array([1])])
     assert {f"{of}{name}" for of in ("", "validation_", "prompted_") for name in names} <= set(GATE_METRICS)

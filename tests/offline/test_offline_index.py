@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline.histories import Case, Histories
+from offline.index import nearest
 from offline.index.codes import build_codes
 from offline.index.links import content_links, together, transitions
 from offline.index.neighbours import (
@@ -232,6 +233,16 @@ def test_nearest_items_leave_the_item_itself_out_also_among_equals():
     assert near[2].tolist()[0] == 3
     assert all(row not in near[row] for row in range(4))
     assert nearest_items(vectors[:1], 2).tolist() == [[0, 0]]
+
+
+def test_nearest_items_by_an_inverted_file_are_nearly_the_exact_ones(monkeypatch):
+    vectors = np.random.default_rng(0).standard_normal((3_000, 4)).astype(np.float32)
+    exact = nearest_items(vectors, 10)
+    monkeypatch.setattr(nearest, "EXACT_UP_TO", 100)
+    quick = nearest_items(vectors, 10)
+    assert not (quick == np.arange(3_000)[:, None]).any()
+    kept = np.mean([len(set(a) & set(b)) for a, b in zip(exact.tolist(), quick.tolist(), strict=True)])
+    assert kept > 9
 
 
 def test_an_item_that_nobody_took_has_content_only():

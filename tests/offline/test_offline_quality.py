@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from offline.metrics import beyond, calibration_error, quality
+from offline.metrics import beyond, calibration, calibration_error, quality
 from offline.quality import methods, verb
 from offline.quality.methods import KEPT, REMOVED, Run
 from offline.quality.protocol import leave_one_out
@@ -145,5 +145,9 @@ def test_scores_that_say_what_happens_are_calibrated():
     lists = np.tile(np.arange(4), (4_000, 1))
     scores = np.log(np.tile([0.4, 0.3, 0.2, 0.1], (4_000, 1))).astype(np.float32)
     targets = [np.array([rng.choice(4, p=[0.4, 0.3, 0.2, 0.1])]) for _ in range(4_000)]
-    assert calibration_error(lists, scores, targets) < 0.02
-    assert calibration_error(lists, scores * 6, targets) > 0.1
+    bins = calibration(lists, scores, targets)
+    assert calibration_error(bins) < 0.02
+    assert sum(one.places for one in bins) == lists.size
+    assert [one.said for one in bins] == sorted(one.said for one in bins)
+    assert calibration_error(calibration(lists, scores * 6, targets)) > 0.1
+    assert calibration_error(calibration(lists[:0], scores[:0], [])) == 0.0
