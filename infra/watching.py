@@ -1,7 +1,9 @@
 """Watching the look-up service while a release is tried or has just become current. Standard library only.
 
 What is judged is what the service itself counts: which release it serves, how many answers came late or were refused,
-and whether the answers of the release come from rungs as good as those of the other releases.
+and whether the answers of the release come from rungs as good, and are as seldom late, as those of the other releases:
+for a canary those of the same minutes, for a release that has just become current those from before.
+A refusal has no release: nothing is known of the user yet.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ EVERY_S = 2.0
 LOADED_WITHIN_S = 120.0
 MAX_SILENT = 5
 GOOD_RUNGS = ("generate", "nearline")
+ANSWERS, LATE = "beforehand_answers_total", "beforehand_late_by_release_total"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Watch:
         while True:
             elapsed = self.clock() - begun
             try:
-                found = judged(first, self.read(self.url), self.release, self.bounds)
+                found = judged(first, self.read(self.url), self.release, self.bounds, beside=self.canary)
                 silent = 0
                 found["problem"] = self._not_served(elapsed) or found["problem"]
             except LauncherError as error:
@@ -66,16 +69,20 @@ class Watch:
         report = self.ask(f"{self.url.rstrip('/')}/v1/releases")
         if problem := report["problems"].get(self.release):
             return f"the service does not load it: {problem}"
-        if self.canary or report["current"] == self.release:
+        if report["current"] == self.release or (self.canary and report.get("canary") == self.release):
             return ""
-        late = elapsed > min(LOADED_WITHIN_S, self.for_s)
-        return f"the service still serves {report['current']}" if late else ""
+        # A canary that is tried for moments only may not have been loaded yet: then there is nothing to judge.
+        late = elapsed > (LOADED_WITHIN_S if self.canary else min(LOADED_WITHIN_S, self.for_s))
+        serves = "serves only" if self.canary else "still serves"
+        return f"the service {serves} {report['current']}" if late else ""
 
 
-def judged(before: Samples, now: Samples, release: str, bounds: Bounds) -> dict[str, Any]:
-    """The counts between two readings of ``/metrics``, and the first bound that does not hold."""
-    answers = _grown(before, now, "beforehand_answers_total")
-    own = _grown(before, now, "beforehand_answers_total", release=release)
+def judged(before: Samples, now: Samples, release: str, bounds: Bounds, *, beside: bool = False) -> dict[str, Any]:
+    """The counts between two readings of ``/metrics``, and the first bound that does not hold.
+
+    ``beside``: compare with what the other releases answered meanwhile, if that is enough, not with all they ever did.
+    """
+    answers = _grown(before, now, ANSWERS)
     late = _grown(before, now, "beforehand_late_total")
     refused = sum(
         _grown(before, now, "beforehand_refused_total", status=status)
@@ -83,51 +90,69 @@ def judged(before: Samples, now: Samples, release: str, bounds: Bounds) -> dict[
         if status.startswith("5")
     )
     wrong = _grown(before, now, "beforehand_wrong_key_total")
-    good = _good(before, now, release)
-    others = _good_others(before, now, release)
+    own = _seen(before, now, {release})
+    rest = scrape.values(now, ANSWERS, "release") - {release}
+    others = _seen(before, now, rest) if beside else None
+    if others is None or others.answers < bounds.min_answers:
+        others = _seen({}, now, rest)
     asked = answers + refused
+    enough = own.answers >= bounds.min_answers
+    comparable = enough and others.answers >= bounds.min_answers
     rules = [
         (wrong > 0, f"{wrong:.0f} values of another user than asked"),
         (asked >= bounds.min_answers and refused > bounds.refused * asked, f"{refused:.0f} of {asked:.0f} refused"),
         (answers >= bounds.min_answers and late > bounds.late * answers, f"{late:.0f} of {answers:.0f} answers late"),
         (
-            good is not None
-            and others is not None
-            and own >= bounds.min_answers
-            and good < others - bounds.worse_rungs,
-            f"only {good or 0:.0%} from a good rung, {others or 0:.0%} of the others",
+            comparable and own.late > others.late + bounds.late,
+            f"{own.late:.1%} of its answers late, {others.late:.1%} of the others'",
+        ),
+        (
+            comparable and own.good < others.good - bounds.worse_rungs,
+            f"only {own.good:.0%} from a good rung, {others.good:.0%} of the others",
         ),
     ]
     return {
         "problem": next((said for broken, said in rules if broken), ""),
         "answers": int(answers),
-        "of_the_release": int(own),
+        "of_the_release": int(own.answers),
         "late": int(late),
         "refused": int(refused),
-        "good_rungs": good,
-        "good_rungs_before": others,
-        "judged": bool(own >= bounds.min_answers),
+        "good_rungs": own.good if own.answers else None,
+        "good_rungs_before": others.good if others.answers else None,
+        "by_release": {"own": own.told(), "others": others.told()},
+        "judged": enough,
     }
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What some releases answered; ``late`` and ``good`` are shares, ``rungs`` counts."""
+
+    answers: float
+    late: float
+    rungs: dict[str, float]
+
+    @property
+    def good(self) -> float:
+        """The share from a good rung."""
+        return sum(self.rungs.get(rung, 0.0) for rung in GOOD_RUNGS) / self.answers if self.answers else 0.0
+
+    def told(self) -> dict[str, Any]:
+        """For the JSON."""
+        return {"answers": int(self.answers), "late": self.late, "rungs": {k: int(v) for k, v in self.rungs.items()}}
+
+
+def _seen(before: Samples, now: Samples, releases: set[str]) -> Seen:
+    rungs = {
+        rung: sum(_grown(before, now, ANSWERS, release=release, rung=rung) for release in releases)
+        for rung in sorted(scrape.values(now, ANSWERS, "rung"))
+    }
+    late = sum(_grown(before, now, LATE, release=release) for release in releases)
+    answers = sum(rungs.values())
+    return Seen(answers, late / answers if answers else 0.0, {rung: count for rung, count in rungs.items() if count})
 
 
 def _grown(before: Samples, now: Samples, name: str, **labels: str) -> float:
     """What a counter grew by; all of it when the service started anew meanwhile."""
     grown = scrape.total(now, name, **labels) - scrape.total(before, name, **labels)
     return grown if grown >= 0 else scrape.total(now, name, **labels)
-
-
-def _good(before: Samples, now: Samples, release: str) -> float | None:
-    """Share of a release's answers that came from a good rung; None without answers."""
-    name = "beforehand_answers_total"
-    count = _grown(before, now, name, release=release)
-    good = sum(_grown(before, now, name, release=release, rung=rung) for rung in GOOD_RUNGS)
-    return good / count if count else None
-
-
-def _good_others(before: Samples, now: Samples, release: str) -> float | None:
-    """The same of all that the other releases ever answered: what was usual before."""
-    name = "beforehand_answers_total"
-    others = [other for other in scrape.values(now, name, "release") if other != release]
-    count = sum(scrape.total(now, name, release=other) for other in others)
-    good = sum(scrape.total(now, name, release=other, rung=rung) for other in others for rung in GOOD_RUNGS)
-    return good / count if count else None

@@ -172,7 +172,46 @@ def test_the_watch_judges_what_grew(now: str, problem: str) -> None:
     assert found["problem"] == problem
 
 
-def watch(readings: list[Any], current: str = NEW, problems: dict[str, str] | None = None, **more: Any) -> Watch:
+def answered(release: str, generate: int, popular: int, late: int) -> str:
+    return "\n".join(
+        [
+            f'beforehand_answers_total{{release="{release}",rung="generate"}} {generate}',
+            f'beforehand_answers_total{{release="{release}",rung="popular"}} {popular}',
+            f'beforehand_late_by_release_total{{release="{release}"}} {late}',
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "problem"),
+    [
+        # a slow hour: the canary is as good as the current release is in it, though not as good as that ever was
+        ((300, 200, 10), (6600, 4400, 210), ""),
+        ((300, 200, 10), (11000, 0, 210), "only 60% from a good rung, 100% of the others"),
+        ((480, 20, 30), (11000, 0, 40), "6.0% of its answers late, 0.4% of the others'"),
+        ((40, 40, 40), (11000, 0, 0), ""),  # 80 are too few
+        (
+            (300, 200, 5),
+            (1010, 0, 0),
+            "only 60% from a good rung, 100% of the others",
+        ),  # all but nobody else was served
+    ],
+    ids=["alike", "rungs", "late", "few", "alone"],
+)
+def test_a_canary_is_compared_with_the_current_release_in_the_same_minutes(
+    own: tuple[int, int, int], others: tuple[int, int, int], problem: str
+) -> None:
+    before = scrape.parse(answered(OLD, 1000, 0, 0))
+    now = scrape.parse(f"{answered(NEW, *own)}\n{answered(OLD, *others)}")
+    found = judged(before, now, NEW, Bounds(), beside=True)
+    assert found["problem"] == problem
+    assert found["judged"] is (sum(own[:2]) >= 100)
+    assert found["by_release"]["own"]["rungs"] == {"generate": own[0], "popular": own[1]}
+
+
+def watch(
+    readings: list[Any], current: str = NEW, problems: dict[str, str] | None = None, *, tried: str = "", **more: Any
+) -> Watch:
     """A watch whose clock moves when it sleeps; a reading that is an error is raised."""
     now = [0.0]
     left = iter(readings)
@@ -186,7 +225,7 @@ def watch(readings: list[Any], current: str = NEW, problems: dict[str, str] | No
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    report = {"current": current, "problems": problems or {}}
+    report = {"current": current, "canary": tried or None, "problems": problems or {}}
     return Watch("http://x", NEW, 6.0, read=read, ask=lambda _u: report, clock=lambda: now[0], sleep=sleep, **more)
 
 
@@ -206,6 +245,16 @@ def test_a_release_that_the_service_does_not_load_or_take() -> None:
     same = [exposition(0, 0)] * 9
     assert watch(same, OLD).run()["problem"] == ""  # at the end it still had its time
     assert watch(same, OLD, canary=True).run()["problem"] == ""
+
+
+def test_a_canary_that_the_service_never_takes() -> None:
+    readings = [exposition(0, 0)] * 100
+    looking = watch(readings, OLD, canary=True)
+    looking.for_s = 150.0
+    assert "serves only" in looking.run()["problem"]
+    looking = watch(readings, OLD, canary=True, tried=NEW)
+    looking.for_s = 150.0
+    assert looking.run()["problem"] == ""
 
 
 def test_a_service_that_is_silent_for_a_moment_is_waited_for() -> None:
