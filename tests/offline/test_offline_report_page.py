@@ -137,6 +137,7 @@ def test_it_is_no_part_of_what_the_release_is_named_after(parts):
     manifest = make_release(releases_dir(), parts, key)
     folder = releases_dir() / manifest.id
     page = ensure_page(folder, manifest)
+    assert page is not None
     assert page == folder / PAGE
     assert "1.23 ms" in page.read_text("utf-8")
     verify_files(folder, manifest)
