@@ -154,17 +154,18 @@ class App:
         for number, request in enumerate(requests):
             _check(request, f"[{number}].user_id")
         deadlines = [deadline.fork() for _ in requests]
-        answers = await asyncio.gather(*map(self._answer, requests, deadlines))
+        pairs = zip(requests, deadlines, strict=True)
+        answers = await asyncio.gather(*(self._answer(*pair, bulk=True) for pair in pairs))
         if self._traces is not None:
             self._traces.answered(scope, list(zip(deadlines, answers, strict=True)))
         return answer(answers, answer_codec(scope))
 
-    async def _answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
+    async def _answer(self, request: RecallRequest, deadline: Deadline, *, bulk: bool = False) -> RecallResponse:
         _check(request, "user_id")
         if request.budget_ms is not None:
             deadline.grant(request.budget_ms / 1000)
         deadline.mark("parse")
-        return await self._recall.answer(request, deadline)
+        return await self._recall.answer(request, deadline, bulk=bulk)
 
     async def _explain(self, scope: Scope, _receive: Receive, deadline: Deadline) -> Answer:
         path: bytes = scope["raw_path"].split(b"?")[0]

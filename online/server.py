@@ -99,7 +99,7 @@ def build(
     store = Store(redis_url, timeout_s=float(online.store_timeout), cache_bytes=int(online.cache_bytes))
     recall = Recall(plan, store, releases)
     metrics = recall.metrics
-    metrics.queue.set_function(lambda: recall.decoder.in_flight)
+    metrics.queue.set_function(lambda: recall.lanes.in_flight)
     metrics.turn.set_function(lambda: recall.door.turns.s)
     metrics.cache_bytes.set_function(lambda: store.cache.num_bytes)
     metrics.circuit_open.set_function(lambda: store.circuit_open)
@@ -124,7 +124,7 @@ def build(
         releases.stop()
         recall.model_metrics.stop()
         await store.close()
-        recall.decoder.close()
+        recall.lanes.close()
         if outbox is not None:
             await asyncio.to_thread(outbox.close)
         if traces is not None:

@@ -12,6 +12,7 @@ from online.case import CANDIDATES, PROMPT, STATE, USED, Case, open_case
 from online.deadline import Deadline
 from online.decoder import Decoder
 from online.door import Door
+from online.lanes import Lanes
 from online.metrics import Metrics
 from online.model_metrics import ModelMetrics
 from online.releases import Loaded, Releases
@@ -62,17 +63,18 @@ class Recall:
         self._rules = {name: asset.freshness for name, asset in plan.assets.items()}
         self._store = store
         self._now_ms = now_ms
-        self._usual = {rung: ladder.Usual() for rung in Rung}
+        self._usual = {rung: ladder.Usual() for rung in Rung}  # but for ``generate``, which each lane knows
         self.slack_s = float(plan.online.slack)
         self.releases = releases
-        self.decoder = Decoder(plan.online.workers)
+        self.lanes = Lanes(plan.online)
+        self.decoder = self.lanes.small
         self.door = Door()
         self.metrics = metrics or Metrics()
         self.model_metrics = ModelMetrics(self.metrics.registry)
-        self._usual[Rung.GENERATE] = self.decoder.usual
 
-    async def answer(self, request: RecallRequest, deadline: Deadline) -> RecallResponse:
-        """The best answer that the deadline allows."""
+    async def answer(self, request: RecallRequest, deadline: Deadline, *, bulk: bool = False) -> RecallResponse:
+        """The best answer that the deadline allows. ``bulk``: it is one of many sent together."""
+        lane = self.lanes.of(request, bulk=bulk)
         hurried = not self.door.admits(request.value, deadline.remaining())
         deadline.note("door", admitted=not hurried)
         case = self._recalled(request) if hurried else await self._look_up(request, deadline)
@@ -80,9 +82,9 @@ class Recall:
         if case is None:
             return self._nothing_loaded(request, deadline)
         self.releases.used(case.release)
-        order, skipped = self._choose(case, deadline, hurried)
+        order, skipped = self._choose(case, deadline, lane, hurried)
         for rung in order:
-            attempt = await self._attempt(rung, case, deadline)
+            attempt = await self._attempt(rung, case, deadline, lane)
             if attempt.reason is Reason.OK:
                 return self._respond(case, rung, attempt.items, skipped, deadline)
             skipped[rung] = attempt.reason
@@ -103,9 +105,12 @@ class Recall:
                 titles={},
             )
         rungs: list[RungAnswer] = []
-        for rung, reason in self._ready(case, self.decoder.room(request.value, deadline)).items():
+        lane = self.lanes.of(request)
+        for rung, reason in self._ready(case, lane.room(request.value, deadline)).items():
             begun = deadline.elapsed()
-            attempt = await self._attempt(rung, case, deadline) if reason is Reason.OK else Attempt(reason, [])
+            attempt = Attempt(reason, [])
+            if reason is Reason.OK:
+                attempt = await self._attempt(rung, case, deadline, lane)
             rungs.append(RungAnswer(rung, attempt.reason, attempt.items, (deadline.elapsed() - begun) * 1000))
         return self._explanation(case, rungs)
 
@@ -130,26 +135,30 @@ class Recall:
 
     def _loaded(self) -> Loaded:
         loaded = self.releases.loaded
-        if loaded.current is not None and not self.decoder.usual.s:
-            self.decoder.usual.s = loaded.current.usual_s["decode"]
+        if loaded.current is not None:
+            for lane in self.lanes.all:
+                lane.usual.s = lane.usual.s or loaded.current.usual_s["decode"]
         return loaded
 
     def _ready(self, case: Case, room: Reason) -> dict[Rung, Reason]:
         ready = case.readiness(room)
         return {rung: ready[rung] for rung in self._ladder}
 
-    def _choose(self, case: Case, deadline: Deadline, hurried: bool) -> tuple[list[Rung], dict[Rung, Reason]]:
-        usual_s = {rung: usual.s for rung, usual in self._usual.items()}
-        room = Reason.NO_CAPACITY if hurried else self.decoder.room(case.request.value, deadline)
+    def _choose(
+        self, case: Case, deadline: Deadline, lane: Decoder, hurried: bool
+    ) -> tuple[list[Rung], dict[Rung, Reason]]:
+        usual = self._usual | {Rung.GENERATE: lane.usual}
+        usual_s = {rung: each.s for rung, each in usual.items()}
+        room = Reason.NO_CAPACITY if hurried else lane.room(case.request.value, deadline)
         order, skipped = ladder.choose(self._ladder, self._ready(case, room), usual_s, deadline.remaining())
         for rung, reason in skipped.items():
             if reason is Reason.NO_TIME:
-                self._usual[rung].skipped()
+                usual[rung].skipped()
         return order, skipped
 
-    async def _attempt(self, rung: Rung, case: Case, deadline: Deadline) -> Attempt:
+    async def _attempt(self, rung: Rung, case: Case, deadline: Deadline, lane: Decoder) -> Attempt:
         if rung is Rung.GENERATE:
-            decoded = await self.decoder.decode(case.release, case.feed(), deadline, case.request.value)
+            decoded = await lane.decode(case.release, case.feed(), deadline, case.request.value)
             deadline.mark("decode")
             deadline.split("decode", "queue", decoded.queue_s)
             if deadline.trail is not None:

@@ -123,6 +123,9 @@ class Online(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cache_bytes: Size
     workers: Positive
     ladder: list[Rung]
+    lane_workers: Annotated[int, msgspec.Meta(ge=0)] = 1  # of the own lane of heavy and valuable requests; 0: none
+    lane_k: Positive = 200  # a request for so many items is heavy, and so is every one of a batch
+    lane_value: Annotated[float, msgspec.Meta(gt=0)] | None = None  # worth so much: valuable; None: no request is
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
