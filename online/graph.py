@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,19 @@ class Graph:
             raise ReleaseError(f"not a graph that onnxruntime can run: {error}", where=str(path)) from None
         self.inputs: frozenset[str] = frozenset(i.name for i in self._session.get_inputs())
         self._outputs: list[str] = [o.name for o in self._session.get_outputs()]
+        self._where = os.fspath(path)
+        self._bind(arrays)
+
+    def _bind(self, arrays: Mapping[str, Array]) -> None:
         if unknown := set(arrays) - self.inputs:
-            raise ReleaseError("the graph does not take these arrays", where=str(path), value=sorted(unknown))
+            raise ReleaseError("the graph does not take these arrays", where=self._where, value=sorted(unknown))
         self._bound: dict[str, Any] = {name: _value(array) for name, array in arrays.items()}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Graph:
+        """The same session over other arrays: for a release whose graph has the same bytes. This one is not changed."""
+        twin = copy(self)
+        twin._bind(arrays)
+        return twin
 
     def run(self, feed: Mapping[str, Array], stop: Stop | None = None) -> list[Array]:
         """The outputs, in the graph's order. Raises one of ``ORT_ERRORS``, also when it was stopped."""

@@ -35,6 +35,7 @@ from schemas.release import (
 
 T = TypeVar("T")
 Row = tuple[Array, Array]
+GRAPHS = (DECODER, INTENT_ENCODER, PROMPT_ENCODER)
 WARM_RUNS = 5
 MAX_MADE = 4096
 """Lists kept ready to be sent; some 10 KB each."""
@@ -84,6 +85,7 @@ class Release:
     bucket_numbers: dict[str, int]
     usual_s: dict[str, float]
     cohorts: Cohorts
+    graphs: dict[str, str]  # sha256 of each graph's file
 
     def items(self, numbers: Array, scores: Array) -> list[Item]:
         """The answer's items, in the order given."""
@@ -106,8 +108,11 @@ class Release:
         }
 
 
-def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> Release:
+def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, beside: Sequence[Release] = ()) -> Release:
     """Read, verify, map and warm a release.
+
+    Of those ``beside`` it, one whose graphs have the same bytes lends its session and its usual times: what grew from
+    a release by insertion has only other arrays.
 
     Raises:
         ReleaseError: it is missing, damaged, unsigned, not the one that was asked for, or does not run.
@@ -123,7 +128,10 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> 
     _check_shapes(arrays, model, folder)
     catalogue, profiles = _tables(folder, manifest)
     weights = np.asarray(model.weights, np.float32)
-    decoder = Graph(_path(folder, manifest, DECODER), {**{n: arrays[n] for n in names}, "weights": weights})
+    bound = {**{name: arrays[name] for name in names}, "weights": weights}
+    path, graphs = _path(folder, manifest, DECODER), _digests(folder, manifest)
+    twin = next((other for other in beside if other.graphs == graphs), None)
+    decoder = twin.decoder.with_arrays(bound) if twin else Graph(path, bound)
     release = Release(
         id=manifest.id,
         folder=folder,
@@ -138,9 +146,10 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None) -> 
         bucket_numbers=_numbers(profiles.buckets),
         usual_s={},
         cohorts=Cohorts(arrays["cohort_items"], arrays["cohort_scores"], model.num_items),
+        graphs=graphs,
     )
     try:
-        release.usual_s.update(_warm(release, manifest))
+        release.usual_s.update(_warm(release, manifest, twin))
     except ORT_ERRORS as error:
         raise ReleaseError(f"a graph does not run: {error}", where=str(folder)) from None
     return release
@@ -153,7 +162,7 @@ def load_encoders(release: Release, manifest: Manifest) -> tuple[Graph, Graph]:
     return intent, Graph(_path(release.folder, manifest, PROMPT_ENCODER), {})
 
 
-def _warm(release: Release, manifest: Manifest) -> dict[str, float]:
+def _warm(release: Release, manifest: Manifest, twin: Release | None) -> dict[str, float]:
     model, arrays = release.model, release.arrays
     near = (np.full((1, model.neighbours), -1, np.int64), np.zeros((1, model.neighbours), np.float32))
     none = np.full((1, 1), -1, np.int64)
@@ -162,12 +171,15 @@ def _warm(release: Release, manifest: Manifest) -> dict[str, float]:
     items, scores = release.decoder.run(feed)[:2]
     if not np.isfinite(scores[items >= 0]).all() or not (items >= 0).any():
         raise ReleaseError("the decoder answers nothing finite for everybody", where=str(release.folder / DECODER))
+    decode_s = _usual(lambda: release.decoder.run(feed))
+    if twin is not None:
+        return twin.usual_s | {"decode": decode_s}
     intent, prompt = load_encoders(release, manifest)
     window = [number % model.num_items for number in range(model.window)]
     long = intent_feed(model, window, [1] * model.window, [0] * model.window)
     local = prompt_feed(model, arrays["item_codes"], UNKNOWN_BUCKET, 0, [(n, 1, 0) for n in window])
     return {
-        "decode": _usual(lambda: release.decoder.run(feed)),
+        "decode": decode_s,
         "intent_state": _usual(lambda: intent.run(long)),
         "prompt_embedding": _usual(lambda: prompt.run(local)),
     }
@@ -191,6 +203,12 @@ def _path(folder: Path, manifest: Manifest, name: str) -> Path:
     if name not in manifest.content.files:
         raise ReleaseError("the manifest does not list a file that is needed", where=str(folder / MANIFEST), value=name)
     return folder / name
+
+
+def _digests(folder: Path, manifest: Manifest) -> dict[str, str]:
+    for name in GRAPHS:
+        _path(folder, manifest, name)
+    return {name: manifest.content.files[name].sha256 for name in GRAPHS}
 
 
 def _array(folder: Path, manifest: Manifest, name: str) -> Array:

@@ -9,7 +9,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -80,9 +80,9 @@ class ReleaseReport(msgspec.Struct, frozen=True):
     load_failures: int = 0  # since the start
 
 
-def load_row(row: ReleaseRow) -> Release:
+def load_row(row: ReleaseRow, beside: Sequence[Release] = ()) -> Release:
     """Load a registered release with the configured public key. Raises BeforehandError."""
-    return load(releases_dir() / row.path, load_public_key(public_key_path()), row.id)
+    return load(releases_dir() / row.path, load_public_key(public_key_path()), row.id, beside)
 
 
 class Releases:
@@ -91,7 +91,7 @@ class Releases:
     def __init__(
         self,
         current: Callable[[], ReleaseRow | None] | None = None,
-        loader: Callable[[ReleaseRow], Release] = load_row,
+        loader: Callable[[ReleaseRow, Sequence[Release]], Release] = load_row,
         clock: Clock = time.monotonic,
         tried: Callable[[], Tried | None] | None = None,
     ) -> None:
@@ -196,7 +196,7 @@ class Releases:
         if failed_at is not None and self._clock() - failed_at < RETRY_S:
             return None
         try:
-            release = self._loader(row)
+            release = self._loader(row, self.loaded.all)
         except (BeforehandError, OSError) as error:
             self._failed[row.id] = self._clock()
             self.num_failures += 1

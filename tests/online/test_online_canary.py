@@ -34,7 +34,7 @@ class World:
         tried = lambda: Tried(row(self.canary), self.share) if self.canary else None  # noqa: E731
         self.releases = Releases(lambda: row(self.current), self.load, clock, tried)
 
-    def load(self, wanted):
+    def load(self, wanted, beside=()):
         self.loads.append(wanted.id)
         if wanted.id not in self.loadable:
             raise ReleaseError("the signature does not match", where=wanted.id)

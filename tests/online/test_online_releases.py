@@ -30,7 +30,7 @@ class World:
             raise self.error
         return row(self.pointer) if self.pointer else None
 
-    def load(self, wanted):
+    def load(self, wanted, beside=()):
         self.loads.append(wanted.id)
         if wanted.id not in self.loadable:
             raise ReleaseError("the signature does not match", where=wanted.id)
