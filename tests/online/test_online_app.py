@@ -258,7 +258,7 @@ def test_openapi_names_every_path_and_type(recall):
 
 
 def test_a_fault_of_ours_is_a_500_without_details(recall, monkeypatch, caplog):
-    async def broken(request, _deadline):
+    async def broken(request, _deadline, *, bulk):
         raise KeyError(request.user_id)
 
     monkeypatch.setattr(recall, "answer", broken)
