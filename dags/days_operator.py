@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
@@ -23,7 +24,7 @@ class DaysOperator(BaseOperator):
         """Raises AirflowFailException for a range that can't be used."""
         params = context["params"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
         try:
-            days = choose_days(params["begin"], params["end"], params["most"])
+            days = choose_days(params["begin"], params["end"], params["most"], datetime.now(UTC))
         except DataError as error:
             raise AirflowFailException(str(error)) from None
         self.log.warning("building %s, one at a time, newest first", ", ".join(days.chosen))

@@ -143,7 +143,7 @@ def undo(release: str, why: str) -> Found:
     row = current(releases())
     back = None
     if row is not None and row["id"] == release:
-        back = run_verb("release", "rollback", "--why", why, quiet=True)["release"]
+        back = run_verb("release", "rollback", release, "--why", why, quiet=True)["release"]
     elif not is_tried(release):
         return {"problem": "", "release": release, "changed": False}
     run_verb("release", "bad", release, "--why", why, quiet=True)

@@ -78,7 +78,9 @@ def main(args: list[str]) -> int:
             file=sys.stderr,
         )
     if options.json:
-        told = {"release": release, "users": len(cases), "reference": REFERENCE, "compared": rows}
+        # JSON has no infinity: null is a difference that has no size.
+        plain = [{**row, "found": row["found"] if math.isfinite(row["found"]) else None} for row in rows]
+        told = {"release": release, "users": len(cases), "reference": REFERENCE, "compared": plain}
         mend = "See docs/runbook.md#tiersdiffer."
         print(json.dumps(told | ({"error": problem, "where": "parity", "mend": mend} if problem else {})))
     return NOT_WELL if problem else 0
@@ -87,11 +89,12 @@ def main(args: list[str]) -> int:
 def compare(numbers: dict[str, Numbers], bounds: tuple[Bound, ...] = BOUNDS) -> list[dict[str, Any]]:
     """One row for each bound: the largest difference over the cases, the user it was found at, and whether it holds.
 
+    Without a case nothing is shown to agree, and every tier is as far away as can be.
     A tier that has no numbers for a case that the online tier has is as far away as can be.
     """
     rows = []
     for bound in bounds:
-        found, user = 0.0, ""
+        found, user = (0.0, "") if numbers[REFERENCE] else (float("inf"), "nobody was compared")
         for name, reference in numbers[REFERENCE].items():
             own = numbers[bound.tier].get(name, {}).get(bound.what)
             far = difference(bound.what, own, reference[bound.what]) if own is not None else float("inf")
@@ -172,13 +175,21 @@ def _ask(layout: Layout, room: str, folder: Path, release: str) -> Numbers:
     return json.loads(out.read_text())
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="./beforehand parity",
         description="Compare the numbers of all tiers for the same users.",
         epilog="example: ./beforehand parity --users 50 --json",
     )
-    parser.add_argument("--users", type=int, default=50, metavar="N", help="sampled, the same ones each time (50)")
+    parser.add_argument(
+        "--users", type=_positive, default=50, metavar="N", help="sampled, the same ones each time (50)"
+    )
     parser.add_argument("--data", metavar="NAME", help="data set whose held-back events are used (the newest)")
     parser.add_argument("--release", metavar="ID", help="by default the current one")
     parser.add_argument("--json", action="store_true", help="one JSON object, last, on stdout")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -41,7 +42,7 @@ def reported(urls: Iterable[str]) -> set[str]:
         try:
             with urlopen(f"{url.rstrip('/')}/v1/releases", timeout=WAIT_S) as answer:  # noqa: S310 - the operator's own
                 said = msgspec.json.decode(answer.read(), type=dict[str, object])
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             raise StoreError(
                 f"it does not say what it serves: {error}",
                 where=url,

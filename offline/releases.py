@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from rich.markup import escape
 
 from offline.build.accounts import size_of
 from offline.build.report_page import ensure_page
@@ -17,7 +18,7 @@ from offline.release_store import VARIABLE, Store
 from schemas import cli
 from schemas.errors import ReleaseError
 from schemas.locations import public_key_path, releases_dir
-from schemas.registry import Registry, ReleaseRow
+from schemas.registry import Registry, ReleaseRow, Status
 from schemas.registry.database import wall_ms
 from schemas.registry.leases import Lease, held
 from schemas.release import load_public_key, read_manifest, verify_files
@@ -59,7 +60,7 @@ def _show(registry: Registry, args: argparse.Namespace) -> cli.Result:
     for name, value in sorted(row.metrics.items()):
         cli.say(f"  {name} {value:.4f}")
     for act in acts:
-        cli.say(f"  {act['act']} by {act['who']}: {act['why']}")
+        cli.say(escape(f"  {act['act']} by {act['who']}: {act['why']}"))
     page = ensure_page(releases_dir() / row.path, manifest)
     cli.say(f"  the report with plots: {page}" if page else "  there is no page with plots, and none can be written")
     page_path = str(page) if page else None
@@ -90,12 +91,14 @@ def _end_canary(registry: Registry, args: argparse.Namespace) -> cli.Result:
 
 def _rollback(registry: Registry, args: argparse.Namespace) -> cli.Result:
     with _alone(registry, args) as lease:
-        back = registry.rollback(why=args.why, lease=lease)
-    cli.say(f"back to {back}")
-    return {"release": back, "changed": True}
+        back = registry.rollback(why=args.why, leaving=args.id, lease=lease)
+    cli.say(f"back to {back}" if back else f"{args.id} is not current: nothing to do")
+    return {"release": back or registry.pointer().current, "changed": back is not None}
 
 
 def _gc(registry: Registry, args: argparse.Namespace) -> cli.Result:
+    if args.keep < 0:
+        raise ReleaseError("a number of releases", where="--keep", value=args.keep, mend="As in 2; 0 keeps none.")
     urls = args.url or [url for url in [os.environ.get("BEFOREHAND_ONLINE", "")] if url]
     try:
         before = wall_ms() - int(seconds(args.older_than) * 1000)
@@ -103,7 +106,8 @@ def _gc(registry: Registry, args: argparse.Namespace) -> cli.Result:
         raise ReleaseError(str(error), where="--older-than", value=args.older_than, mend="As in 7d.") from None
     store = Store(args.store) if args.store or os.environ.get(VARIABLE) else None
     with _alone(registry, args):
-        rows = removable(registry.all(), registry.pointer(), reported(urls), keep=args.keep, made_before_ms=before)
+        there = [row for row in registry.all() if row.status is not Status.BAD or (releases_dir() / row.path).is_dir()]
+        rows = removable(there, registry.pointer(), reported(urls), keep=args.keep, made_before_ms=before)
         freed = 0
         for row in rows:
             freed += remove(registry, row, store, why=args.why or "gc") if args.yes else _size(row)
@@ -192,7 +196,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's options."""
     add = parser.add_argument
     add("act", choices=ACTS)
-    add("id", nargs="?", help="of the release")
+    add("id", nargs="?", help="of the release; rollback: leave this one, and do nothing when it is not current")
     add("--why", default="", help="kept with the act; needed for rollback, bad, end-canary and --force")
     add("--force", action="store_true", help="promote a release that is marked bad, or while another is tried")
     add("--share", type=float, default=0.05, metavar="S", help="canary: of the users (default: 0.05)")

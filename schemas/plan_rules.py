@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 from graphlib import CycleError, TopologicalSorter
 
+from schemas.cron import is_cron
 from schemas.errors import PlanError
 from schemas.names import Rung, Tier
+from schemas.plan_changes import leaves
 from schemas.plan_types import GATE_METRICS, NO_FALLBACK, SOURCES, Asset, Plan, Source
 
 REQUIRED = ("semantic_index", "generator", "cohort_lists", "intent_state", "candidates", "prompt_embedding")
@@ -24,6 +27,7 @@ def check_rules(plan: Plan, source: Source) -> None:
     _check_cycles(plan, source)
     _check_numbers(plan, source)
     _check_gate(plan, source)
+    _check_above_zero(plan, source)
 
 
 def _check_inputs(plan: Plan, field: str, asset: Asset, source: Source) -> None:
@@ -57,7 +61,7 @@ def _check_times(field: str, asset: Asset, source: Source) -> None:
             value=f"{float(asset.usable_for)} s",
             mend="Make it at least as long.",
         )
-    if asset.schedule is not None and (asset.tier is not Tier.OFFLINE or len(asset.schedule.split()) != 5):
+    if asset.schedule is not None and (asset.tier is not Tier.OFFLINE or not is_cron(asset.schedule)):
         raise PlanError(
             "a schedule is five cron fields, on offline assets only",
             where=source.where(f"{field}.schedule"),
@@ -114,6 +118,18 @@ def _check_numbers(plan: Plan, source: Source) -> None:
     for holds, field, value, mend in rules:
         if not holds:
             raise PlanError("does not hold", where=source.where(field), value=value, mend=mend)
+
+
+def _check_above_zero(plan: Plan, source: Source) -> None:
+    """Times that nothing can be done in, and numbers that TOML can write and nobody can count to (``inf``)."""
+    fields = dict(leaves(plan))
+    times = ["online.budget", "online.store_timeout", "nearline.refresh", "edge.refresh"]
+    times += [f"assets.{name}.{key}" for name in plan.assets for key in ("fresh_for", "budget")]
+    for field, value in fields.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PlanError("not a finite number", where=source.where(field), value=value, mend="Write a number.")
+        if field in times and value == 0:
+            raise PlanError("no time at all", where=source.where(field), value=f"{value} s", mend="Make it above 0.")
 
 
 def _check_gate(plan: Plan, source: Source) -> None:

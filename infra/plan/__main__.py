@@ -132,14 +132,20 @@ def _add(acts: Any, name: str, act: Callable[[argparse.Namespace], Result], abou
     return sub
 
 
+def _price(text: str) -> float:
+    price = float(text)
+    if not 0 <= price < float("inf"):
+        raise ValueError
+    return price
+
+
 def _add_work(sub: argparse.ArgumentParser) -> None:
-    price = os.environ.get(CORE_HOUR)
     sub.add_argument("--data", default="journey", metavar="NAME", help="the data set (default: journey)")
     sub.add_argument(
         "--core-hour",
-        type=float,
+        type=_price,
         metavar="PRICE",
-        default=float(price) if price else None,
+        default=os.environ.get(CORE_HOUR) or None,  # text: argparse reads it by ``type`` too, and refuses it so
         help=f"of a core for an hour, for the expected cost (default: ${CORE_HOUR})",
     )
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from rich.markup import escape
 
 from infra.registry.migrate import upgrade
 from schemas.cli import Result, main, parser, say, verb
@@ -40,7 +41,7 @@ def _upgrade(_limit: int) -> Result:
 def _acts(limit: int) -> Result:
     rows: list[dict[str, Any]] = Registry().history()[:limit]
     for row in rows:
-        say(f"{_when(row['at'])}  {row['who']:<12} {row['act']:<11} {row['release']}  {row['why']}")
+        say(escape(f"{_when(row['at'])}  {row['who']:<12} {row['act']:<11} {row['release']}  {row['why']}"))
     return {"acts": rows}
 
 
@@ -48,14 +49,15 @@ def _builds(limit: int) -> Result:
     rows = Builds(Database()).last(limit)
     for row in rows:
         took = f"{row.seconds:.1f} s" if row.seconds is not None else ""
-        say(f"{_when(row.begun_at)}  {row.data:<16} {row.stage:<9} {row.state:<8} {took:>9}  {row.who}: {row.why}")
+        line = f"{_when(row.begun_at)}  {row.data:<16} {row.stage:<9} {row.state:<8} {took:>9}  {row.who}: {row.why}"
+        say(escape(line))
     return {"builds": msgspec.to_builtins(rows)}
 
 
 def _leases(_limit: int) -> Result:
     rows = all_held(Database())
     for row in rows:
-        say(f"{row.name}: {row.holder} since {_when(row.taken_at)}, token {row.token}: {row.about}")
+        say(escape(f"{row.name}: {row.holder} since {_when(row.taken_at)}, token {row.token}: {row.about}"))
     if not rows:
         say("nobody holds a lease")
     return {"leases": msgspec.to_builtins(rows)}
@@ -65,13 +67,19 @@ def _when(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def run() -> None:
     """The verb's parser."""
     top, verbs = parser("registry", "The registry of releases, builds and plans.")
     about = "upgrade the registry, or see its acts (who, when, why), builds and leases"
     sub = verb(verbs, "registry", registry_verb, about, "registry upgrade")
     sub.add_argument("act", choices=ACTS)
-    sub.add_argument("--limit", type=int, default=50, metavar="N", help="rows to show (default: 50)")
+    sub.add_argument("--limit", type=_positive, default=50, metavar="N", help="rows to show (default: 50)")
     main(top)
 
 

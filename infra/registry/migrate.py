@@ -9,8 +9,9 @@ from alembic.config import Config
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from schemas.errors import StoreError
 from schemas.registry.database import Database
-from schemas.registry.tables import FIRST_REVISION, revision
+from schemas.registry.tables import FIRST_REVISION, REVISION, revision
 
 
 def config(db: Connection) -> Config:
@@ -25,10 +26,13 @@ def upgrade(url: str | None = None, to: str = "head") -> tuple[str | None, str |
     """Upgrade in one transaction; twice changes nothing. Returns the revisions before and after.
 
     Raises:
-        StoreError: the registry can't be opened, or a step failed; then nothing was changed.
+        StoreError: the registry can't be opened, is newer than this code, or a step failed; then nothing was changed.
     """
     database = Database(url, upgrading=True)
     before = database.found_revision()
+    if before is not None and before > REVISION:
+        mend = "Use the checkout that upgraded it; services of this one go on."
+        raise StoreError(f"it is of revision {before}, newer than this code", where=database.url, mend=mend)
     try:
         with database.engine.execution_options(writes=True).begin() as db:
             settings = config(db)

@@ -22,6 +22,7 @@ from schemas.registry.tables import FIRST_REVISION, REVISION, metadata, releases
 BUSY_MS = 10_000
 CONNECT_S = 5
 CHECK = "Check $BEFOREHAND_REGISTRY and that the folder or server is there."
+ADDRESS = "Write it as in postgresql://user@host/beforehand; write @, : and / of a password as %40, %3A and %2F."
 
 
 class Database:
@@ -36,9 +37,12 @@ class Database:
     """
 
     def __init__(self, url: str | None = None, *, upgrading: bool = False) -> None:
-        given = url or registry_url()
         try:
-            parsed = make_url(given)
+            parsed = make_url(url or registry_url())
+        except (ArgumentError, ValueError) as error:  # its text is not shown: it may hold a password
+            raise StoreError("no address of a database", where="BEFOREHAND_REGISTRY", mend=ADDRESS) from error
+        where = parsed.render_as_string(hide_password=True)
+        try:
             if parsed.drivername == "postgresql":
                 parsed = parsed.set(drivername="postgresql+psycopg")
             self.url = parsed.render_as_string(hide_password=True)
@@ -46,9 +50,9 @@ class Database:
             if not upgrading:
                 self._make_or_check()
         except ModuleNotFoundError as error:
-            raise StoreError(f"its driver is not installed: {error.name}", where=given, mend=CHECK) from None
+            raise StoreError(f"its driver is not installed: {error.name}", where=where, mend=CHECK) from None
         except (SQLAlchemyError, ArgumentError) as error:
-            raise StoreError(f"the registry can't be opened: {_short(error)}", where=given, mend=CHECK) from None
+            raise StoreError(f"the registry can't be opened: {_short(error)}", where=where, mend=CHECK) from None
 
     @contextmanager
     def read(self) -> Generator[Connection]:
@@ -87,7 +91,13 @@ class Database:
         return int(db.execute(text("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)")).scalar_one())
 
     def found_revision(self) -> str | None:
-        """What the database holds; None when it is empty."""
+        """What the database holds; None when it is empty. Raises StoreError when it can't be read."""
+        try:
+            return self._found()
+        except SQLAlchemyError as error:
+            raise StoreError(f"the registry can't be read: {_short(error)}", where=self.url, mend=CHECK) from None
+
+    def _found(self) -> str | None:
         with self.engine.connect() as db:
             tables = set(inspect(db).get_table_names())
             if revision.name in tables:
@@ -95,16 +105,16 @@ class Database:
             return FIRST_REVISION if releases.name in tables else None
 
     def _make_or_check(self) -> None:
-        found = self.found_revision()
+        found = self._found()
         if found is None:
             try:
                 with self.engine.execution_options(writes=True).begin() as db:
                     metadata.create_all(db)
                     db.execute(insert(revision).values(version_num=REVISION))
             except SQLAlchemyError:  # somebody else made it at the same moment, or it really can't be made
-                if self.found_revision() is None:
+                if self._found() is None:
                     raise
-            found = self.found_revision() or REVISION
+            found = self._found() or REVISION
         if found < REVISION:
             raise StoreError(
                 f"the registry is of revision {found}, this code needs {REVISION}",

@@ -104,19 +104,33 @@ class Registry:
                 "somebody else promoted meanwhile", where=release_id, mend="Look at what is current and try again."
             ) from None
 
-    def rollback(self, *, why: str, lease: leases.Lease | None = None) -> str:
-        """Make the backup current again and return its id. A canary ends too.
+    def rollback(self, *, why: str, leaving: str | None = None, lease: leases.Lease | None = None) -> str | None:
+        """Make the backup current again and return its id. A canary ends in the same transaction.
+
+        With ``leaving`` only that release is left: None, and nothing done, when it is not current. So two who answer
+        the same alert do not undo each other.
 
         Raises:
-            ReleaseError: there is no backup.
+            ReleaseError: there is no backup, or it is marked bad.
         """
-        pointer = self.pointer()
-        if pointer.backup is None:
-            raise ReleaseError("no backup to go back to", mend="Promote a release by its id.")
-        if pointer.canary:
-            self.end_canary(why=why)
-        self.promote(pointer.backup, why=why, lease=lease)
-        return pointer.backup
+        with self.database.write() as db:
+            if lease:
+                leases.check(self.database, db, lease)
+            pointer = _pointer(db)
+            if leaving is not None:
+                _get(db, leaving)
+                if leaving != pointer.current:
+                    return None
+            if pointer.backup is None:
+                raise ReleaseError("no backup to go back to", mend="Promote a release by its id.")
+            if _get(db, pointer.backup).status is Status.BAD:
+                raise ReleaseError(
+                    "the backup is marked bad", where=pointer.backup, mend="Promote a good release by its id."
+                )
+            if pointer.canary:
+                _record(db, "end canary", pointer.canary, why)
+            _promote(db, pointer, pointer.backup, why)
+            return pointer.backup
 
     def canary(self, release_id: str, share: float, *, why: str) -> bool:
         """Let ``share`` of the users (0 < share ≤ 1) be served by it. False when it is so already.

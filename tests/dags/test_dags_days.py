@@ -61,3 +61,16 @@ def test_like_asking_every_day_of_two_years(begin: datetime, length: int, most: 
         found = choose_days(begin.isoformat(), end.isoformat(), most)
         assert found.chosen + found.left_out == expected
         assert len(found.chosen) == min(most, len(expected))
+
+
+def test_days_to_come_are_no_days():
+    now = datetime(2026, 3, 3, 12, tzinfo=UTC)
+    found = choose_days("2026-03-01T00:00:00Z", "2026-12-31T00:00:00Z", 2, now)
+    assert (found.chosen, found.left_out) == (["20260303", "20260302"], ["20260301"])
+    with pytest.raises(DataError, match="begun yet"):
+        choose_days("2026-03-04T00:00:00Z", "2026-03-05T00:00:00Z", 1, now)
+
+
+def test_the_ends_of_the_calendar_are_refused():
+    with pytest.raises(DataError, match="no such moment"):
+        choose_days("0001-01-01T00:00:00+14:00", "2026-03-05T00:00:00Z", 1)

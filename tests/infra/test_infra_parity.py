@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.parity import BOUNDS, ROOMS, Bound, compare, difference, sample
+from infra.parity import BOUNDS, ROOMS, Bound, compare, difference, main, sample
 
 ROWS = Bound("edge", "prompt", 0.01, "")
 ITEMS = Bound("offline", "items", 0.5, "")
@@ -69,3 +69,11 @@ def test_a_user_with_one_event_has_a_window(tmp_path: Path) -> None:
     path.write_text(json.dumps(event("a", 1, 1_750_000_000_000)) + "\n")
     (case,) = sample(path, 5)
     assert (len(case["window"]), case["local_events"]) == (1, [])
+
+
+def test_nobody_compared_is_no_agreement() -> None:
+    (row,) = compare({"online": {}, "edge": {}}, (ROWS,))
+    assert not row["within"]
+    for users in ("0", "-1", "x"):
+        with pytest.raises(SystemExit):
+            main(["--users", users])

@@ -80,3 +80,10 @@ def test_advise_without_a_service_names_the_mend(run):
     code, said, _ = run("advise")
     assert code == 5
     assert "BEFOREHAND_ONLINE" in said["where"]
+
+
+def test_a_price_that_is_no_number_is_refused(run):
+    for price in ("cheap", "nan", "-1"):
+        code, _, said = run("explain", f"--core-hour={price}")
+        assert code == 2
+        assert "--core-hour" in said

@@ -212,3 +212,31 @@ def test_a_store_that_fails_is_named(made):
         run("push", made[5], "--store", "nosuch://x")
     with pytest.raises(StoreError, match="the store failed"):
         run("push", made[5], "--store", "file:///proc/nothing/here")
+
+
+def test_a_deleted_bad_release_is_not_deleted_again(made):
+    run("bad", made[0], "--why", "wrong prices")
+    assert made[0] in run("gc", "--keep", "0", "--yes")["releases"]
+    acts = len(Registry().history())
+    assert run("gc", "--keep", "0", "--yes")["releases"] == []
+    assert len(Registry().history()) == acts
+
+
+def test_gc_refuses_what_it_can_not_read(made):
+    with pytest.raises(ReleaseError, match="--keep"):
+        run("gc", "--keep", "-1")
+    with pytest.raises(StoreError, match="does not say what it serves"):
+        run("gc", "--url", "http://127.0.0.1:abc")
+    assert there() == set(made)
+
+
+def test_rollback_of_a_named_release_is_done_once(made):
+    said = run("rollback", made[3], "--why", "late answers")
+    assert said == {"release": made[2], "changed": True}
+    assert run("rollback", made[3], "--why", "late answers") == {"release": made[2], "changed": False}
+
+
+def test_a_reason_with_brackets_is_shown_as_it_was_typed(made, capsys):
+    run("bad", made[0], "--why", "[/b] shelf [red]")
+    run("show", made[0])
+    assert "[/b] shelf [red]" in capsys.readouterr().err

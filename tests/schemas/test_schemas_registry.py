@@ -215,3 +215,39 @@ def test_a_server_that_comes_back_is_used_again(postgres):
     finally:
         postgres.start()
     assert registry.promote("a", why="")
+
+
+def test_two_who_leave_the_same_release_do_not_undo_each_other(registry: Registry):
+    registry.promote("a", why="go")
+    registry.promote("b", why="go")
+    assert registry.rollback(why="late answers", leaving="b") == "a"
+    assert registry.rollback(why="late answers", leaving="b") is None
+    assert registry.pointer().current == "a"
+    with pytest.raises(ReleaseError, match="no such release"):
+        registry.rollback(why="typing", leaving="bb")
+
+
+def test_a_rollback_that_is_refused_leaves_the_canary(registry: Registry):
+    registry.promote("a", why="go")
+    registry.promote("b", why="go")
+    registry.canary("c", 0.1, why="try")
+    registry.mark_bad("a", why="wrong prices")
+    before = registry.pointer()
+    with pytest.raises(ReleaseError, match="marked bad"):
+        registry.rollback(why="late answers")
+    assert registry.pointer() == before
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:sec@ret@:::/x", "postgresql://u:secret@127.0.0.1:1/x", "nothing"])
+def test_an_address_that_is_none_is_refused_without_its_password(url: str):
+    with pytest.raises(StoreError) as caught:
+        Database(url)
+    assert "sec" not in str(caught.value)
+    assert caught.value.mend
+
+
+def test_a_registry_that_can_not_be_read_is_told(tmp_path):
+    (tmp_path / "broken.db").write_text("garbage, and no database at all")
+    for name in ("broken.db", "no/folder.db"):
+        with pytest.raises(StoreError, match="can't be read"):
+            Database(f"sqlite:///{tmp_path / name}", upgrading=True).found_revision()
