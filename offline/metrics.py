@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 CUTS = (5, 10, 50)
 BINS = 10
+JUDGED_BY = ("recall_at_10", "recall_at_50")
+"""What settings are chosen by, on validation, unless said otherwise."""
 
 
 def quality(lists: NDArray[np.integer], targets: Sequence[NDArray[np.int64]]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from offline.export import model_arrays
 from offline.histories import Case
 from offline.index.neighbours import Neighbours
-from offline.metrics import quality
+from offline.metrics import JUDGED_BY, quality
 from offline.model.beam import Request, best, blend
 from offline.model.generator import Generator
 from offline.train.examples import HOUR_MS, clock_features
@@ -22,7 +22,7 @@ from schemas.graphs import decoder_arrays, gap_feature
 Floats = NDArray[np.float32]
 BATCH = 32
 PATH = (0.1, 0.25, 0.5, 1.0)
-NEAR = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+NEAR = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0)
 FLOORS = (0.005, 0.02, 0.08)
 Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -117,19 +117,19 @@ def _windows(cases: Sequence[Case]) -> Tensor:
 
 
 def choose_weights(
-    recaller: Recaller, found: Candidates, cases: Sequence[Case], near: Sequence[float] = NEAR
+    recaller: Recaller, found: Candidates, cases: Sequence[Case], by: Sequence[str] = JUDGED_BY
 ) -> tuple[list[float], dict[str, float]]:
-    """The decoder's ``weights`` with the best Recall@10 + Recall@50, and the metrics they reach.
+    """The decoder's ``weights`` with the largest sum of the metrics ``by``, and the metrics they reach.
 
     The item score has the weight 1: only the order counts.
     """
     targets = [case.target for case in cases]
     tried = []
-    for path, weight, floor in itertools.product(PATH, near, FLOORS):
+    for path, weight, floor in itertools.product(PATH, NEAR, FLOORS):
         if weight == 0 and floor != FLOORS[0]:
             continue  # without neighbours their floor changes nothing
         weights = [path, 1.0, weight, floor]
         got = quality(recaller.lists(found, weights), targets)
-        tried.append((got["recall_at_10"] + got["recall_at_50"], weights, got))
+        tried.append((sum(got[name] for name in by), weights, got))
     _, weights, got = max(tried, key=lambda one: one[0])
     return weights, got

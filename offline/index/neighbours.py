@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from offline.index.links import Sparse, without_own
 from offline.index.nearest import Nearest
-from offline.metrics import quality
+from offline.metrics import JUDGED_BY, quality
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -145,16 +145,18 @@ def nearest_items(vectors: Floats, keep: int) -> Ints:
     return np.concatenate([near, np.repeat(own, keep - near.shape[1], axis=1)], axis=1)
 
 
-def choose(links: Links, cases: Sequence[Asked], keep: int, *, seen: bool = True) -> Settings:
-    """The settings with the best Recall@10 + Recall@50 on validation, lists uncut; ``seen`` says whether items of the
-    window may be recalled."""
+def choose(
+    links: Links, cases: Sequence[Asked], keep: int, *, seen: bool = True, by: Sequence[str] = JUDGED_BY
+) -> Settings:
+    """The settings with the largest sum of the metrics ``by`` on validation, lists uncut; ``seen`` says whether items
+    of the window may be recalled."""
     targets = [case.target for case in cases]
     tried: dict[Settings, float] = {}
 
     def value(settings: Settings) -> float:
         if settings not in tried:
             found = quality(recall_uncut(links, settings, cases, keep, seen=seen), targets)
-            tried[settings] = found["recall_at_10"] + found["recall_at_50"]
+            tried[settings] = sum(found[name] for name in by)
         return tried[settings]
 
     settings = Settings()

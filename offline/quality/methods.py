@@ -40,6 +40,8 @@ Lists = dict[str, NDArray[np.integer]]
 KEPT, REMOVED = "seen_kept", "seen_removed"
 MODES = {KEPT: True, REMOVED: False}
 LONGEST = 50
+JUDGED_BY = ("recall_at_10", "ndcg_at_10")
+"""What the protocol reports is what choices on validation are made by, for every method."""
 NEAREST = 10
 
 
@@ -79,7 +81,7 @@ def item_knn_content(run: Run) -> dict[str, Found]:
     lists: Lists = {}
     chosen: dict[str, object] = {}
     for mode, seen in MODES.items():
-        settings = choose(links, run.protocol.validation, LONGEST, seen=seen)
+        settings = choose(links, run.protocol.validation, LONGEST, seen=seen, by=JUDGED_BY)
         lists[mode] = recall_uncut(links, settings, run.protocol.test, LONGEST, seen=seen)
         chosen[mode] = settings
     return {"item_knn_content": Found(lists, chosen)}
@@ -127,7 +129,7 @@ def generator(run: Run) -> dict[str, Found]:
     links = _links(protocol, plan)
     with_near, alone = Found({}, {}, *took), Found({}, {}, *took)
     for mode, seen in MODES.items():
-        settings = choose(links, protocol.validation, plan.nearline.neighbours, seen=seen)
+        settings = choose(links, protocol.validation, plan.nearline.neighbours, seen=seen, by=JUDGED_BY)
         lists = neighbour_lists(links, settings, plan.index.neighbours)
         for found, near in (
             (with_near, _near(lists, settings, plan)),
@@ -172,7 +174,7 @@ def _recalled(
 ) -> tuple[NDArray[np.int64], list[float]]:
     """Choose the weights on validation, then make the test's lists, once: item numbers [cases, 50]."""
     some = protocol.validation
-    weights, _ = choose_weights(recaller, recaller.candidates(some, near(some), seen=seen), some)
+    weights, _ = choose_weights(recaller, recaller.candidates(some, near(some), seen=seen), some, JUDGED_BY)
     found = recaller.candidates(protocol.test, near(protocol.test), seen=seen)
     return recaller.lists(found, weights)[:, :LONGEST], weights
 
