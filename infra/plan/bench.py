@@ -213,10 +213,11 @@ async def _measure(url: str, registry: Registry, second: str, count: int) -> dic
         clients = [asyncio.create_task(_ask_on(client, tally, done)) for _ in range(CLIENTS)]
         for n in range(count):
             begun = time.monotonic()
-            wanted = registry.rollback(why="bench") if n % 2 == 0 else second
-            if n % 2:
+            if n % 2 == 0:
+                registry.rollback(why="bench")
+            else:
                 registry.promote(second, why="bench")
-            await _until(client, wanted)
+            await _until(client, second if n % 2 else first)
             took.append(time.monotonic() - begun)
         done.set()
         await asyncio.gather(*clients)
