@@ -12,7 +12,7 @@ from schemas.plan_types import Plan
 
 PLAN = load_plan()
 FIELDS = {field: value for field, value in leaves(PLAN) if not field.startswith(("assets.", "version"))}
-OTHERS = {"index.method": "rqvae", "index.levels": 4, "model.align": False}
+OTHERS = {"index.method": "rqvae", "index.levels": 4, "model.align": False, "online.lane_value": 2.0}
 
 
 def other(field: str, value: Any) -> Any:
