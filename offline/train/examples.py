@@ -5,7 +5,7 @@ A target at event j is asked for from a row of the intent encoder and a prompt:
 - *between sessions*: the row of the last event before j's session, and some of the session's first events on the
   device. So it is when a user comes back.
 - *within a session*: the row of an event before j (the near-line tier lags a little), and what lies between on the
-  device. Lags are short, mostly: half of them none, few as long as the device remembers.
+  device. Lags are short, mostly: half of them none, few as long as the device remembers; never longer than the session.
 """
 
 from __future__ import annotations
@@ -151,8 +151,9 @@ class Examples:
         opened = self.session_start[target]
         between = rng.random(len(target)) < BETWEEN
         delay = (rng.random(len(target)) ** SHORT * (self.local_events + 1)).astype(np.int64)
-        newest = np.where(between, opened - 1, target - 1 - delay)
-        count = np.where(between, np.minimum(delay, target - opened), delay)
+        # Only events of the session itself can be missing: what came before it was seen long ago.
+        count = np.minimum(delay, target - opened)
+        newest = np.where(between, opened - 1, target - 1 - count)
         place = np.arange(self.local_events) - self.local_events + count[:, None]
         local = newest[:, None] + 1 + place
         same = self.user[local.clip(0)] == self.user[target][:, None]
