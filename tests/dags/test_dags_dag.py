@@ -55,7 +55,7 @@ def test_a_plan_that_makes_no_chain_is_an_import_error_with_the_mend(
     monkeypatch.setenv("BEFOREHAND_PLAN", str(tmp_path / "plan.toml"))
     (problem,) = DagBag(DAGS_FOLDER).import_errors.values()
     assert "need one schedule" in problem
-    assert "Write the same one for each" in problem
+    assert "or leave it out of all but one" in problem
 
 
 def test_a_default_that_does_not_fit_its_pattern_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,8 @@ def test_a_backfill_builds_the_newest_days_each_for_itself_and_promotes_none(
     for words in days.values():
         assert [call for call in calls if call in words] == words
     assert len(calls) == 2 * len(BUILD)
-    assert calls[0] == days["20260304"][0]
+    # The scheduler takes mapped tasks by their index, the newest first; a trial takes them in any order.
+    assert calls[0] in (words[0] for words in days.values())
     assert "left out: 2 older days (20260301 … 20260302)" in "".join(capfd.readouterr())
 
 

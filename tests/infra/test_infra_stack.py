@@ -201,7 +201,9 @@ def test_an_interrupt_while_starting_leaves_nothing(tmp_path):
     silent.chmod(0o755)
     state = tmp_path / "state"
     environ = {**os.environ, "BEFOREHAND_STATE": str(state), "BEFOREHAND_REDIS_SERVER": str(silent)}
-    launched = subprocess.Popen([ROOT / "beforehand", "up", "redis"], env=environ, stderr=subprocess.PIPE, text=True)
+    # A runner in the background ignores Ctrl-C, and so would what it starts.
+    command = ["env", "--default-signal=INT", ROOT / "beforehand", "up", "redis"]
+    launched = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     pid_file = state / "run" / "redis" / "pid.json"
     deadline = time.monotonic() + 10
     while not pid_file.exists() and time.monotonic() < deadline:
