@@ -146,7 +146,8 @@ def _show(result: dict[str, Any]) -> None:
             continue
         for mode in MODES:
             row = [f"{figures[mode][name]:.4f} ±{figures[mode][f'{name}_spread']:.4f}" for name in SHOWN]
-            table.add_row(method, mode.removeprefix("seen_"), *row, f"{figures['train_minutes']:.1f} min")
+            took = figures["train_minutes"]
+            table.add_row(method, mode.removeprefix("seen_"), *row, f"{took:.1f} min" if took is not None else "?")
     cli.say(table)
 
 
