@@ -98,7 +98,11 @@ def sasrec_alone(run: Run) -> dict[str, Found]:
 
 
 def generator(run: Run) -> dict[str, Found]:
-    """The product's own chain (vectors, codes, training, beam), with the window's neighbours and without."""
+    """The product's own code (vectors, codes, training, beam), with the window's neighbours and without.
+
+    Two things differ from a build: the content is the words alone (a text encoder beside them did not help on
+    validation), and the links between items are not cut to the largest.
+    """
     plan = run.plan
     words = word_matrix(run.protocol.texts, run.protocol.labels)
     vectors = item_vectors(run.protocol.train, [words], plan.index.vector_width, plan.model.seed)
