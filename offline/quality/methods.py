@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from offline.histories import Case
 from offline.index.codes import build_codes
-from offline.index.links import content_links, together, transitions
+from offline.index.links import Sparse, content_links, together, transitions
 from offline.index.neighbours import (
     FOLLOW,
     TOGETHER,
@@ -77,7 +77,7 @@ def popularity(run: Run) -> dict[str, Found]:
 
 def item_knn_content(run: Run) -> dict[str, Found]:
     """Neighbours of the window's items by behaviour and content, scores uncut; settings chosen for each mode."""
-    links = _links(run.protocol, run.plan)
+    links = _links(run.protocol, run.plan, word_matrix(run.protocol.texts, run.protocol.labels))
     lists: Lists = {}
     chosen: dict[str, object] = {}
     for mode, seen in MODES.items():
@@ -130,7 +130,7 @@ def generator(run: Run) -> dict[str, Found]:
     net, _ = fit(arch, material, plan.model, run.folder / "generator", Where(run.threads))
     took = _cpu_s() - cpu, (time.monotonic() - begun) / 60
     recaller = Recaller(net, material.trie, material.category)
-    links = _links(protocol, plan)
+    links = _links(protocol, plan, words[order])
     with_near, alone = Found({}, {}, *took), Found({}, {}, *took)
     for mode, seen in MODES.items():
         settings = choose(links, protocol.validation, plan.nearline.neighbours, seen=seen, by=JUDGED_BY)
@@ -156,8 +156,7 @@ SEEDED = ("sasrec", "generator")
 """The others give the same whatever the seed."""
 
 
-def _links(protocol: Protocol, plan: Plan) -> Links:
-    words = word_matrix(protocol.texts, protocol.labels)
+def _links(protocol: Protocol, plan: Plan, words: Sparse) -> Links:
     return Links(
         {
             FOLLOW: transitions(protocol.train, protocol.num_items, plan.model.window),
