@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 from offline.build.catalogue import read_data, save
 from offline.build.stage import Build, Result
 from offline.index.codes import build_codes
-from offline.index.links import KEPT, content_links, largest, together, transitions
-from offline.index.neighbours import FOLLOW, TOGETHER, Links, choose, nearest_items, neighbour_lists, window_neighbours
+from offline.index.links import KEPT
+from offline.index.neighbours import choose, make_links, nearest_items, neighbour_lists, window_neighbours
 from offline.index.trie import sid_order
 from offline.index.vectors import item_vectors
 from offline.index.words import word_matrix
@@ -38,14 +38,7 @@ def build_index(build: Build, folder: Path) -> Result:
     order = sid_order(book.codes)
     vectors = vectors[order]
     data = read_data(build, {rows[int(row)]: number for number, row in enumerate(order)})
-    links = Links(
-        {
-            FOLLOW: transitions(data.train, num_items, model.window),
-            TOGETHER: largest(together(data.train, num_items), KEPT),
-        },
-        content_links(words[order], index.neighbours),
-        np.bincount(data.train.item, minlength=num_items),
-    )
+    links = make_links(data.train, words[order], model.window, KEPT)
     settings = choose(links, data.validation, keep)
     lists = neighbour_lists(links, settings, index.neighbours)
     found = quality(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offline.index.trie import sid_order, trie_arrays
+from offline.index.trie import trie_arrays
 from offline.index.vectors import check_finite
 from schemas.errors import DataError
 
@@ -24,24 +24,40 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Grown:
-    """The codes of all items [N + n, L] in SID order, and where the old [N] and the new items [n] are among them."""
+    """The codes of all items [N + n, L], and where the old [N] and the new items [n] are among them.
+
+    The first ``num_live`` items are in SID order, and so are the withdrawn ones behind them.
+    """
 
     codes: Ints
     old: Ints
     new: Ints
+    num_live: int
 
     def trie(self) -> dict[str, Ints]:
-        """The arrays that the decoder takes (``schemas.graphs``)."""
-        return trie_arrays(self.codes)
+        """The arrays that the decoder takes (``schemas.graphs``). A withdrawn item is no leaf, and has no path."""
+        arrays = trie_arrays(self.codes[: self.num_live])
+        pathless = np.zeros((len(self.codes) - self.num_live, self.codes.shape[1]), np.int64)
+        return arrays | {"item_codes": self.codes, "item_path": np.concatenate([arrays["item_path"], pathless])}
 
 
-def grow(codes: Ints, added: Ints) -> Grown:
-    """Old codes [N, L] in SID order and new ones [n, L] as one catalogue."""
+def grow(codes: Ints, added: Ints, withdrawn: Sequence[int] = ()) -> Grown:
+    """Old codes [N, L] in SID order and new ones [n, L] as one catalogue. ``withdrawn`` are places in both together.
+
+    Raises:
+        DataError: no item is left.
+    """
     together = np.concatenate([codes, added])
-    order = sid_order(together)
+    gone = np.zeros(len(together), bool)
+    gone[np.asarray(withdrawn, np.int64)] = True
+    if gone.all():
+        raise DataError(
+            "every item is withdrawn", where="catalogue", value=len(gone), mend="Leave one, or stop the service."
+        )
+    order = np.lexsort((*together.T[::-1], gone))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return Grown(together[order], place[: len(codes)], place[len(codes) :])
+    return Grown(together[order], place[: len(codes)], place[len(codes) :], int((~gone).sum()))
 
 
 class Inserter:

@@ -48,9 +48,9 @@ def transitions(histories: Histories, num_items: int, window: int) -> Sparse:
     return largest(follow, KEPT)
 
 
-def together(histories: Histories, num_items: int, back: float = BACK) -> Sparse:
+def together(histories: Histories, num_items: int, *, back: float = BACK, popularity: float = POPULARITY) -> Sparse:
     """Pairs within 10 events of a user weigh 1/√distance, those against the order ``back`` of it; a row is divided
-    by (popularity of its item)^.3. No item is linked to itself."""
+    by (popularity of its item)^``popularity``. No item is linked to itself."""
     item, user = histories.item, histories.user
     total: Any = sp.csr_matrix((num_items, num_items), dtype=np.float32)
     for ago in range(1, REACH + 1):
@@ -59,7 +59,7 @@ def together(histories: Histories, num_items: int, back: float = BACK) -> Sparse
         weight = np.full(len(pairs[0]), ago**-0.5, np.float32)
         total = total + sp.csr_matrix((weight, pairs), shape=total.shape)
     total = (total + back * total.T).tocsr()
-    return (popularity_scale(histories, num_items, POPULARITY) @ without_own(total)).tocsr().astype(np.float32)
+    return (popularity_scale(histories, num_items, popularity) @ without_own(total)).tocsr().astype(np.float32)
 
 
 def popularity_scale(histories: Histories, num_items: int, power: float) -> Sparse:

@@ -16,22 +16,23 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from offline.index.links import Sparse, without_own
+from offline.histories import Histories
+from offline.index.links import KEPT, Sparse, content_links, largest, together, transitions, without_own
 from offline.index.nearest import Nearest
 from offline.metrics import JUDGED_BY, quality
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-FOLLOW, TOGETHER = "follow", "together"
+FOLLOW, TOGETHER, AFTER = "follow", "together", "after"
 
 
 class Settings(msgspec.Struct, frozen=True):
     """Chosen on validation.
 
-    ``link`` is the kind of links. Scores are divided by the popularity of what is linked to to the power
-    ``popularity``; the link of an item to itself (a repeat) has the weight ``own``, words that agree ``content``
-    (in units of an item's strongest link), the event before last ``decay`` of the last. Without ``repeats`` the items
-    of the window are never neighbours of it.
+    ``link`` is the kind of links (see ``make_links``). Scores are divided by the popularity of what is linked to to
+    the power ``popularity``; the link of an item to itself (a repeat) has the weight ``own``, words that agree have
+    ``content`` (in units of an item's strongest link), the event before last ``decay`` of the last. Without
+    ``repeats`` the items of the window are never neighbours of it.
     """
 
     link: str = TOGETHER
@@ -43,12 +44,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 OPTIONS: Mapping[str, Sequence[float | str | bool]] = {
-    "link": (TOGETHER, FOLLOW),
+    "link": (TOGETHER, AFTER, FOLLOW),
     "repeats": (True, False),
     "own": (0.0, 1.0, 4.0, 16.0, 64.0),
-    "decay": (0.5, 0.7, 0.85, 0.95, 0.98, 1.0),
-    "content": (0.02, 0.1, 0.3, 0.7, 1.2),
-    "popularity": (0.0, 0.2, 0.3, 0.5),
+    "decay": (0.4, 0.5, 0.6, 0.7, 0.85, 0.95, 0.98, 1.0),
+    "content": (0.02, 0.1, 0.3, 0.7, 1.2, 1.6, 2.2),
+    "popularity": (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.5),
 }
 """What is tried, one setting at a time, the others as they are then; twice through."""
 ROUNDS = 2
@@ -85,8 +86,22 @@ class Links:
         own = links.diagonal()
         links = without_own(links)
         strongest = float(np.mean(links.max(axis=1).todense())) or 1.0
-        repeat = np.where(own > 0, own, strongest if settings.link == TOGETHER else 0.0) * settings.own
+        repeat = np.where(own > 0, own, strongest if settings.link != FOLLOW else 0.0) * settings.own
         return (links + sp.diags(repeat) + self.alike * (settings.content * strongest)).tocsr().astype(np.float32)
+
+
+def make_links(histories: Histories, words: Sparse, window: int, most: int | None = None) -> Links:
+    """Links of all kinds between the items whose words are the rows of ``words``; of behaviour's the ``most`` largest
+    of an item, or all. *Together* looks both ways, *after* only at what came later."""
+    num_items = words.shape[0]
+    kinds = {
+        FOLLOW: transitions(histories, num_items, window),
+        TOGETHER: together(histories, num_items),
+        AFTER: together(histories, num_items, back=0.0, popularity=0.1),
+    }
+    if most is not None:
+        kinds = {name: largest(links, most) for name, links in kinds.items()}
+    return Links(kinds, content_links(words, KEPT), np.bincount(histories.item, minlength=num_items))
 
 
 @dataclass(frozen=True)

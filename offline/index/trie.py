@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from schemas.errors import DataError
 
 Ints = NDArray[np.int64]
+WORD = 64
+"""Categories of one word of bits."""
 
 
 def sid_order(codes: Ints) -> Ints:
@@ -44,3 +46,21 @@ def trie_arrays(codes: Ints) -> dict[str, Ints]:
             mend="Build the index again.",
         )
     return arrays | {"item_path": np.stack(path, axis=1)}
+
+
+def category_sets(path: Ints, category: Ints) -> dict[str, Ints]:
+    """``set_l`` and ``category_sets`` (``schemas.graphs``) of items with ``item_path`` [N, L] and categories [N].
+
+    A set is kept once however many nodes have it: deep in the trie most nodes hold one category.
+    """
+    num_words = int(category.max(initial=0)) // WORD + 1
+    bit = np.left_shift(np.uint64(1), (category % WORD).astype(np.uint64))
+    depths = path.T[1:]
+    held = [np.zeros((int(node.max()) + 1, num_words), np.uint64) for node in depths]
+    for words, node in zip(held, depths, strict=True):
+        np.bitwise_or.at(words, (node, category // WORD), bit)
+    every = np.concatenate([*held, np.zeros((1, num_words), np.uint64)])
+    sets, row = np.unique(every, axis=0, return_inverse=True)
+    ends = np.cumsum([len(words) for words in held])
+    rows = np.split(row.reshape(-1).astype(np.int64), ends)
+    return {f"set_{level}": rows[level] for level in range(len(held))} | {"category_sets": sets.view(np.int64)}

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 
 from offline.histories import Case
 from offline.index.codes import build_codes
-from offline.index.links import Sparse, content_links, together, transitions
 from offline.index.neighbours import (
-    FOLLOW,
-    TOGETHER,
-    Links,
     Neighbours,
     Settings,
     choose,
+    make_links,
     nearest_items,
     neighbour_lists,
     recall_uncut,
@@ -77,7 +74,7 @@ def popularity(run: Run) -> dict[str, Found]:
 
 def item_knn_content(run: Run) -> dict[str, Found]:
     """Neighbours of the window's items by behaviour and content, scores uncut; settings chosen for each mode."""
-    links = _links(run.protocol, run.plan, word_matrix(run.protocol.texts, run.protocol.labels))
+    links = make_links(run.protocol.train, word_matrix(run.protocol.texts, run.protocol.labels), run.plan.model.window)
     lists: Lists = {}
     chosen: dict[str, object] = {}
     for mode, seen in MODES.items():
@@ -130,7 +127,7 @@ def generator(run: Run) -> dict[str, Found]:
     net, _ = fit(arch, material, plan.model, run.folder / "generator", Where(run.threads))
     took = _cpu_s() - cpu, (time.monotonic() - begun) / 60
     recaller = Recaller(net, material.trie, material.category)
-    links = _links(protocol, plan, words[order])
+    links = make_links(protocol.train, words[order], plan.model.window)
     with_near, alone = Found({}, {}, *took), Found({}, {}, *took)
     for mode, seen in MODES.items():
         settings = choose(links, protocol.validation, plan.nearline.neighbours, seen=seen, by=JUDGED_BY)
@@ -154,17 +151,6 @@ METHODS: dict[str, Callable[[Run], dict[str, Found]]] = {
 }
 SEEDED = ("sasrec", "generator")
 """The others give the same whatever the seed."""
-
-
-def _links(protocol: Protocol, plan: Plan, words: Sparse) -> Links:
-    return Links(
-        {
-            FOLLOW: transitions(protocol.train, protocol.num_items, plan.model.window),
-            TOGETHER: together(protocol.train, protocol.num_items),
-        },
-        content_links(words, plan.index.neighbours),
-        protocol.bought,
-    )
 
 
 def _near(lists: Neighbours, settings: Settings, plan: Plan) -> Callable[[list[Case]], Neighbours]:

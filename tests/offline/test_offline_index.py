@@ -11,12 +11,13 @@ from offline.index import nearest
 from offline.index.codes import build_codes
 from offline.index.links import content_links, together, transitions
 from offline.index.neighbours import (
+    AFTER,
     FOLLOW,
     TOGETHER,
-    Links,
     Neighbours,
     Settings,
     choose,
+    make_links,
     nearest_items,
     neighbour_lists,
     recall_uncut,
@@ -188,9 +189,18 @@ def test_a_brand_is_one_word_and_items_without_words_are_zero():
 
 
 def links_of(histories, num_items):
-    kinds = {FOLLOW: transitions(histories, num_items, 8), TOGETHER: together(histories, num_items)}
-    words_ = word_matrix([f"word{n // 2}" for n in range(num_items)], [()] * num_items)
-    return Links(kinds, content_links(words_, 4), np.bincount(histories.item, minlength=num_items))
+    return make_links(histories, word_matrix([f"word{n // 2}" for n in range(num_items)], [()] * num_items), 8)
+
+
+def test_after_looks_one_way_together_both():
+    kinds = links_of(one_user([0, 1, 2]), 3).kinds
+    assert (kinds[AFTER].toarray() > 0).tolist() == [[False, True, True], [False, False, True], [False] * 3]
+    assert (kinds[TOGETHER].toarray() > 0).tolist() == [[False, True, True], [True, False, True], [True, True, False]]
+
+
+def test_of_behaviour_only_the_largest_links_are_kept():
+    histories, words_ = one_user([0, 1, 2, 3]), word_matrix([""] * 4, [()] * 4)
+    assert make_links(histories, words_, 8, 1).kinds[AFTER][0].nonzero()[1].tolist() == [1]
 
 
 def case(window, target):
@@ -201,7 +211,7 @@ def case(window, target):
 def test_lists_that_are_not_cut_give_what_is_uncut():
     histories = one_user([0, 1, 2, 0, 3, 1, 4, 2, 5, 0])
     links, cases = links_of(histories, 6), [case([0, 3], [1]), case([5], [0]), case([], [2])]
-    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9)):
+    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9), Settings(AFTER)):
         lists = neighbour_lists(links, settings_, 6)
         cut = window_neighbours(cases, lists, settings_.decay, 6, repeats=settings_.repeats)
         assert cut.items.tolist() == recall_uncut(links, settings_, cases, 6).tolist()
