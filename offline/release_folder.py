@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from offline.export import OPSET
 from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER
+from schemas.lineage import LINEAGE, Lineage
 from schemas.release import (
     ARRAYS,
     CATALOGUE,
@@ -45,6 +46,7 @@ class Parts(msgspec.Struct, kw_only=True):
     metrics: dict[str, float]
     input_hash: str
     parents: list[str] = []
+    lineage: Lineage | None = None  # of a release that grew by insertion
 
 
 def make_release(parent: Path, parts: Parts, key: Ed25519PrivateKey, *, made_at_ms: int | None = None) -> Manifest:
@@ -85,4 +87,6 @@ def _write_files(folder: Path, parts: Parts) -> None:
         np.save(folder / ARRAYS / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
     (folder / CATALOGUE).write_bytes(msgspec.msgpack.encode(parts.catalogue))
     (folder / PROFILES).write_bytes(msgspec.msgpack.encode(parts.profiles, order="deterministic"))
+    if parts.lineage is not None:
+        (folder / LINEAGE).write_bytes(msgspec.msgpack.encode(parts.lineage))
     (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(parts.report, order="sorted"), indent=1))

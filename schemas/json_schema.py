@@ -8,6 +8,7 @@ import msgspec
 
 from schemas.api import Explanation, RecallRequest, RecallResponse
 from schemas.event import Event, Forget
+from schemas.item_change import ItemChange
 from schemas.release import Catalogue, Manifest, Profiles
 from schemas.state import Candidates, IntentState
 from schemas.window import DeadLetter, Window
@@ -15,6 +16,7 @@ from schemas.window import DeadLetter, Window
 CONTRACTS: dict[str, type[msgspec.Struct]] = {
     "event.v1": Event,
     "forget.v1": Forget,
+    "item_change.v1": ItemChange,
     "window.v1": Window,
     "dead_letter.v1": DeadLetter,
     "intent_state.v1": IntentState,

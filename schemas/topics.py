@@ -10,6 +10,7 @@ EVENTS_TOPIC = "events"
 WINDOWS_TOPIC = "windows"
 DEAD_LETTERS_TOPIC = "dead-letters"
 FORGOTTEN_TOPIC = "forgotten"
+CATALOGUE_TOPIC = "catalogue"
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -36,6 +37,8 @@ TOPICS: Mapping[str, Topic] = {
     DEAD_LETTERS_TOPIC: Topic(1),
     # Compacted and never expired: a replay or a rebuild of any age must know who was forgotten.
     FORGOTTEN_TOPIC: Topic(1, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}),
+    # Compacted and never expired: it is the last word on every item that it names, also for the builds to come.
+    CATALOGUE_TOPIC: Topic(1, {"cleanup.policy": "compact"}),
 }
 
 

@@ -1,8 +1,10 @@
-"""A release with new items in it, made of one that is there: the same graphs, grown arrays, no training.
+"""A release with other items in it, made of one that is there: the same graphs, other arrays, no training.
 
 A new item is taken for the mean of the items whose texts are most like its own, weighed by how alike they are: that
 gives its vector, from which it gets its codes (``offline.index.insert``), and its rows of the graphs' tables. It joins
 the neighbour lists of those items, and has them as its own neighbours.
+
+A withdrawn item leaves the trie and every list. Its rows stay: users did something with it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from numpy.typing import NDArray
 
 from offline.index.insert import Grown, move
 from offline.index.nearest import Nearest
+from offline.index.trie import category_sets
 from schemas.errors import ReleaseError
+from schemas.graphs import CATEGORY_SETS
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -48,14 +52,18 @@ def find_alike(text: Floats, new_text: Floats) -> Alike:
     return Alike(items.astype(np.int64), (weight / weight.sum(1, keepdims=True)).astype(np.float32))
 
 
-def grown_arrays(arrays: Mapping[str, Array], grown: Grown, alike: Alike, new_category: Ints) -> dict[str, Array]:
-    """The arrays of a release [N] with the new items among them.
+def grown_arrays(arrays: Mapping[str, Array], grown: Grown, alike: Alike, category: Ints) -> dict[str, Array]:
+    """The arrays of a release [N] with the new items [n] among them. ``category`` [N + n]: the old items', then the
+    new ones'.
 
     Raises:
         ReleaseError: the release has an array about items that this rule does not know.
     """
+    category = category[np.argsort(np.concatenate([grown.old, grown.new]))]
     trie = grown.trie()
-    unknown = arrays.keys() - trie.keys() - {*TABLES, *WHOLE, *LISTS, "item_category", "from_parent"}
+    if CATEGORY_SETS in arrays:
+        trie |= category_sets(trie["item_path"][: grown.num_live], category[: grown.num_live])
+    unknown = arrays.keys() - trie.keys() - {*TABLES, *WHOLE, *LISTS, "item_category"}
     if unknown:
         raise ReleaseError(
             "arrays that an insertion does not know",
@@ -63,19 +71,19 @@ def grown_arrays(arrays: Mapping[str, Array], grown: Grown, alike: Alike, new_ca
             value=sorted(unknown),
             mend="Build a release that holds the new items.",
         )
-    num_items = len(grown.codes)
-    category = move(arrays["item_category"], grown.old, num_items)
-    category[grown.new] = new_category
     neighbours = _neighbours(arrays["neighbour_items"], arrays["neighbour_scores"], grown, alike)
+    near_items, near_scores = _live(*neighbours, grown.num_live)
+    cohort = _renumbered(arrays["cohort_items"], grown.old)
+    cohort_items, cohort_scores = _live(cohort, arrays["cohort_scores"], grown.num_live)
     return {
         **trie,
         **{name: _table(arrays[name], grown, alike) for name in TABLES},
         **{name: arrays[name] for name in WHOLE},
         "item_category": category,
-        "neighbour_items": neighbours[0],
-        "neighbour_scores": neighbours[1],
-        "cohort_items": _renumbered(arrays["cohort_items"], grown.old),
-        "cohort_scores": arrays["cohort_scores"],
+        "neighbour_items": near_items,
+        "neighbour_scores": near_scores,
+        "cohort_items": cohort_items,
+        "cohort_scores": cohort_scores,
     }
 
 
@@ -90,6 +98,15 @@ def _table(rows: Array, grown: Grown, alike: Alike) -> Floats:
 def _renumbered(items: Array, places: Ints) -> NDArray[np.int32]:
     """Item numbers by their new ones; padding stays."""
     return np.where(items >= 0, places[np.maximum(items, 0)], -1).astype(np.int32)
+
+
+def _live(items: Array, scores: Array, num_live: int) -> tuple[NDArray[np.int32], Floats]:
+    """Lists [n, M] without withdrawn items: those behind them move up."""
+    gone = items >= num_live
+    order = np.argsort(gone, axis=1, kind="stable")
+    kept = ~np.take_along_axis(gone, order, 1)
+    items, scores = np.take_along_axis(items, order, 1), np.take_along_axis(scores, order, 1)
+    return np.where(kept, items, -1).astype(np.int32), np.where(kept, scores, 0).astype(np.float32)
 
 
 def _neighbours(items: Array, scores: Array, grown: Grown, alike: Alike) -> tuple[NDArray[np.int32], Floats]:

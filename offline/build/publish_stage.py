@@ -12,6 +12,7 @@ from offline.build.evaluate_stage import REPORT
 from offline.build.export_stage import read_arrays, sizes
 from offline.build.gate import check_gate
 from offline.build.inserted_release import inserted_into
+from offline.build.kept import keep_for_insertion
 from offline.build.report_page import ensure_page
 from offline.build.stage import Build, Result
 from offline.histories import read_buckets
@@ -32,6 +33,7 @@ def publish(build: Build, _folder: Path) -> Result:
     row = ReleaseRow(
         manifest.id, str(path), manifest.content.input_hash, manifest.metrics, Status.FUTURE, manifest.made_at
     )
+    keep_for_insertion(build, manifest.id)
     new = Registry().publish(row, why=f"built from {build.name}")
     return {"release": manifest.id, "new": new, "says": f"{manifest.id}{'' if new else ' (was there)'}"}
 

@@ -104,6 +104,23 @@ class Registry:
                 "somebody else promoted meanwhile", where=release_id, mend="Look at what is current and try again."
             ) from None
 
+    def succeed(self, release_id: str, parent: str, *, why: str) -> bool:
+        """Let a release that grew from ``parent`` take its place: a backup and a canary stay as they are.
+
+        False, and nothing done, when ``parent`` is not current. Raises ``ReleaseError`` when it is marked bad.
+        """
+        with self.database.write() as db:
+            pointer = _pointer(db)
+            if _get(db, release_id).status is Status.BAD:
+                raise ReleaseError("marked bad", where=release_id, mend="Withdraw what was wrong with it.")
+            if pointer.current != parent or release_id == parent:
+                return False
+            _move(db, pointer, current=release_id)
+            for name, status in ((parent, Status.RETIRED), (release_id, Status.CURRENT)):
+                db.execute(update(releases).where(releases.c.id == name).values(status=status.value))
+            _record(db, "succeed", release_id, why)
+        return True
+
     def rollback(self, *, why: str, leaving: str | None = None, lease: leases.Lease | None = None) -> str | None:
         """Make the backup current again and return its id. A canary ends in the same transaction.
 

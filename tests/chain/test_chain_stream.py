@@ -103,7 +103,7 @@ def running(bench: Bench) -> Bench:
     admin.close()
     deployed = bench.deploy()
     assert deployed["state"] == "RUNNING"
-    assert deployed["topics_made"] == ["windows", "dead-letters", "forgotten"]
+    assert deployed["topics_made"] == ["windows", "dead-letters", "forgotten", "catalogue"]
     return bench
 
 

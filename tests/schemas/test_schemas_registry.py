@@ -58,6 +58,26 @@ def test_a_canary_is_tried_then_promoted_or_ended(registry: Registry):
     assert [a["act"] for a in registry.history()][:3] == ["promote", "canary", "end canary"]
 
 
+def test_what_grew_takes_the_place_of_its_parent_and_nothing_else_moves(registry: Registry):
+    registry.promote("a", why="")
+    registry.publish(row("a2"), why="items")
+    assert registry.succeed("a2", "a", why="items")
+    assert registry.pointer().backup is None
+    registry.promote("b", why="")
+    registry.canary("c", 0.1, why="")
+    for grown, parent, done in (("b2", "b", True), ("b2", "b", False), ("b3", "b", False), ("b3", "b2", True)):
+        registry.publish(row(grown), why="items")
+        assert registry.succeed(grown, parent, why="items") is done
+    pointer = registry.pointer()
+    assert (pointer.current, pointer.backup, pointer.canary, pointer.canary_share) == ("b3", "a2", "c", 0.1)
+    assert registry.get("b").status is Status.RETIRED
+    assert registry.get("b3").status is Status.CURRENT
+    assert registry.rollback(why="worse") == "a2"
+    registry.mark_bad("b3", why="worse")
+    with pytest.raises(ReleaseError, match="marked bad"):
+        registry.succeed("b3", "a2", why="items")
+
+
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan")])
 def test_a_share_out_of_range_is_refused(registry: Registry, share: float):
     registry.promote("a", why="")

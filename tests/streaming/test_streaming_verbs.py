@@ -69,7 +69,7 @@ def test_missing_jars_name_the_folder_and_the_mend(tmp_path: Path) -> None:
 
 
 def test_only_missing_topics_are_made() -> None:
-    assert set(missing_topics({"events", "unrelated"})) == {"windows", "dead-letters", "forgotten"}
+    assert set(missing_topics({"events", "unrelated"})) == {"windows", "dead-letters", "forgotten", "catalogue"}
     assert missing_topics(set(TOPICS)) == {}
     assert TOPICS["windows"].settings["cleanup.policy"] == "compact"
     assert TOPICS["events"].settings["message.timestamp.type"] == "LogAppendTime"
