@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from online import judge
+from online import judge, takeover
 from online.graph import Array
 from online.limits import Limits, limits_of
 from online.release import Release
@@ -100,7 +100,7 @@ def open_case(
         return None
     pair = found.pair
     state, state_report = judge.judge_state(pair and pair.state, request.user_id, rules[STATE], now_ms)
-    own = loaded.of(state.release) if state is not None else None
+    own = loaded.of_state(state.release) if state is not None else None
     release = own or loaded.without_state(request.user_id) or loaded.current
     state, intent, state_report = _state_of(release, state, state_report)
     listed, list_report = judge.judge_candidates(pair and pair.candidates, request.user_id, rules[CANDIDATES], now_ms)
@@ -133,6 +133,7 @@ def _state_of(
     """The state and its rows if this release can use them, else the report that says why not."""
     if state is None:
         return None, None, report
+    state = takeover.state_of(release, state)
     if state.release != release.id:
         return None, None, AssetReport(State.MISMATCHED, Reason.OTHER_RELEASE, report.age_s)
     rows, reason = judge.state_rows(state, release.model)
@@ -147,6 +148,7 @@ def _candidates_of(
     """The list if it is of this release and whole, else the report that says why not."""
     if listed is None:
         return None, report
+    listed = takeover.list_of(release, listed)
     if listed.release != release.id:
         return None, AssetReport(State.MISMATCHED, Reason.OTHER_RELEASE, report.age_s)
     if not listed.items:

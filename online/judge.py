@@ -67,7 +67,7 @@ def prompt_rows(prompt: PromptEmbedding | None, release: Release, rule: Freshnes
     if prompt is None:
         return None, AssetReport(State.MISSING, Reason.NOT_SENT)
     age = prompt.age_ms / 1000
-    if prompt.release != release.id:
+    if prompt.release != release.id and not release.takes_over(prompt.release):
         return None, AssetReport(State.MISMATCHED, Reason.OTHER_RELEASE, age)
     state = rule.judge(age)
     if state is State.EXPIRED:

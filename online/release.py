@@ -19,6 +19,7 @@ from online.graph import ORT_ERRORS, Array, Graph
 from schemas.api import Item
 from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, INTENT_ENCODER, OTHER_ARRAYS, PROMPT_ENCODER, decoder_arrays
+from schemas.lineage import LINEAGE, Family, read_lineage
 from schemas.release import (
     ARRAYS,
     CATALOGUE,
@@ -86,6 +87,11 @@ class Release:
     usual_s: dict[str, float]
     cohorts: Cohorts
     graphs: dict[str, str]  # sha256 of each graph's file
+    family: Family | None = None  # of a release that grew by insertion
+
+    def takes_over(self, release_id: str) -> bool:
+        """Whether it grew from that release: what was made with it is used (``online.takeover``)."""
+        return self.family is not None and release_id in self.family.ancestors
 
     def items(self, numbers: Array, scores: Array) -> list[Item]:
         """The answer's items, in the order given."""
@@ -123,7 +129,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, bes
     verify_files(folder, manifest)
     _check_runtime(manifest, folder)
     model = manifest.content.model
-    names = decoder_arrays(model.levels)
+    names = decoder_arrays(model.levels, manifest.content.files)
     arrays = {name: _array(folder, manifest, name) for name in (*names, *OTHER_ARRAYS)}
     _check_shapes(arrays, model, folder)
     catalogue, profiles = _tables(folder, manifest)
@@ -147,6 +153,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, bes
         usual_s={},
         cohorts=Cohorts(arrays["cohort_items"], arrays["cohort_scores"], model.num_items),
         graphs=graphs,
+        family=_family(folder, manifest),
     )
     try:
         release.usual_s.update(_warm(release, manifest, twin))
@@ -227,6 +234,12 @@ def _tables(folder: Path, manifest: Manifest) -> tuple[Catalogue, Profiles]:
     if len(catalogue.item_ids) != model.num_items or len(profiles.buckets) != model.num_buckets:
         raise ReleaseError("catalogue or profiles have another size than the model", where=str(folder))
     return catalogue, profiles
+
+
+def _family(folder: Path, manifest: Manifest) -> Family | None:
+    if LINEAGE not in manifest.content.files:
+        return None
+    return Family(read_lineage((folder / LINEAGE).read_bytes(), str(folder / LINEAGE)))
 
 
 def _table(folder: Path, manifest: Manifest, name: str, kind: type[T]) -> T:

@@ -53,6 +53,11 @@ class Loaded:
         """The release of a state, if it is loaded."""
         return next((release for release in self.all if release.id == release_id), None)
 
+    def of_state(self, release_id: str) -> Release | None:
+        """The release that answers for a state: one that takes it over, else the one that it was made with."""
+        grown = (release for release in (self.current, self.canary) if release and release.takes_over(release_id))
+        return next(grown, None) or self.of(release_id)
+
     def without_state(self, user_id: str) -> Release | None:
         """What answers a user of whom there is no state that can be used."""
         canary = self.canary
@@ -163,7 +168,8 @@ class Releases:
         return self.loaded.current is not None and self.loaded.current.id == release_id
 
     def _switch(self, row: ReleaseRow) -> None:
-        """Make ``row`` current. The old one becomes the previous, so a rollback within its time loads nothing."""
+        """Make ``row`` current. The old one becomes the previous, so a rollback within its time loads nothing; one that
+        grew by insertion takes its parent's place, and the previous stays."""
         before = self.loaded
         release = before.of(row.id) or self._load(row)
         if release is None:
@@ -172,6 +178,8 @@ class Releases:
         if old is not None:
             self._used_at[old.id] = self._clock()
         tried = before.canary is not release
+        if old is not None and release.takes_over(old.id):
+            old = before.previous
         self.loaded = Loaded(release, old, before.canary if tried else None, before.share if tried else 0.0)
         log.info("release %s serves, the previous is %s", release.id, old.id if old else "none")
 

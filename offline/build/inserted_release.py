@@ -17,6 +17,7 @@ from offline.release_folder import Parts, make_release
 from schemas.lineage import LINEAGE, Lineage, Step, read_lineage
 from schemas.locations import private_key_path, releases_dir
 from schemas.registry import Registry, ReleaseRow, Status
+from schemas.registry.database import wall_ms
 from schemas.release import (
     ARRAYS,
     CATALOGUE,
@@ -96,11 +97,13 @@ def publish_grown(base: Base, changed: Changed, parent: ReleaseRow) -> tuple[str
         parents=[*content.parents, parent.id],
         lineage=_lineage(base, changed, parent),
     )
-    manifest = make_release(releases_dir(), parts, load_private_key(private_key_path()))
+    # Generator and lists are as old as they were; only the registry's row is of now.
+    key, made_at = load_private_key(private_key_path()), base.manifest.made_at
+    manifest = make_release(releases_dir(), parts, key, made_at_ms=made_at)
     folder = releases_dir() / manifest.id
     verify_files(folder, manifest)
     ensure_page(folder, manifest)
-    row = ReleaseRow(manifest.id, str(folder), content.input_hash, manifest.metrics, Status.FUTURE, manifest.made_at)
+    row = ReleaseRow(manifest.id, str(folder), content.input_hash, manifest.metrics, Status.FUTURE, wall_ms())
     why = f"{num_inserted} items inserted into {base.id}, {len(changed.withdrawn)} withdrawn"
     return manifest.id, Registry().publish(row, why=why)
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from online_values import FIXTURES, KEY
 
+from schemas.lineage import LINEAGE, Lineage, Step
 from schemas.release import (
     ARRAYS,
     CATALOGUE,
@@ -35,7 +36,9 @@ def insert_one(folder: Path) -> int:
     catalogue.item_ids.insert(number, NEW)
     catalogue.titles.insert(number, "A new item")
     (folder / CATALOGUE).write_bytes(msgspec.msgpack.encode(catalogue))
-    files = {name: file_entry(folder / name) for name in (*manifest.content.files, f"{ARRAYS}/from_parent.npy")}
+    lineage = Lineage(manifest.content.model.num_items, [number], [], [Step(manifest.id, 0)])
+    (folder / LINEAGE).write_bytes(msgspec.msgpack.encode(lineage))
+    files = {name: file_entry(folder / name) for name in (*manifest.content.files, LINEAGE)}
     model = msgspec.structs.replace(manifest.content.model, num_items=len(catalogue.item_ids))
     content = msgspec.structs.replace(manifest.content, model=model, files=files, parents=[manifest.id])
     grown = msgspec.structs.replace(manifest, content=content, id=content_id(content))
@@ -48,7 +51,6 @@ def _grow(arrays: dict[str, np.ndarray], codes: int) -> int:
     offset, child = arrays["offset_2"], arrays["child_2"]
     node = next(n for n in range(len(offset) // 3, len(offset) - 1) if child[offset[n + 1] - 1] + 1 < codes)
     number = int(offset[node + 1])
-    arrays["from_parent"] = np.arange(len(child)) + (np.arange(len(child)) >= number)
     arrays["child_2"] = np.insert(child, number, child[number - 1] + 1)
     offset[node + 1 :] += 1
     arrays["fan_2"] = np.arange(np.diff(offset).max())

@@ -1,24 +1,28 @@
-"""A release that grew by insertion: new arrays, the sessions stay, the parent's states are still the parent's."""
+"""A release that grew by insertion: new arrays, the sessions stay, what was made with the parent is taken over."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from online_inserted import NEW, insert_one
 from online_values import FIXTURES, KEY, NOW_MS, long, make_state
 from test_online_service import Shelf
 
-from online import judge
+from online import judge, takeover
 from online.graph import Graph
 from online.release import Release, load
 from online.releases import Loaded, Releases
 from online.service import Recall
-from schemas.api import RecallRequest
+from schemas.api import PromptEmbedding, RecallRequest, RecallResponse
 from schemas.errors import ReleaseError
+from schemas.lineage import Family, Lineage, Step
+from schemas.names import State
 from schemas.registry import ReleaseRow, Status
+from schemas.state import Candidates
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,7 @@ def test_arrays_that_the_graph_does_not_take_are_refused(release):
         release.decoder.with_arrays({"what": np.zeros(1)})
 
 
-def test_a_state_of_the_parent_is_answered_by_the_parent(plan, grown, release, sessions):
+def test_what_was_made_with_the_parent_is_answered_by_the_child(plan, grown, release, sessions):
     folder, _ = grown
     rows = [ReleaseRow(release.id, str(FIXTURES / "release"), "", {}, Status.CURRENT, 0)]
     releases = Releases(lambda: rows[0], lambda row, beside: load(Path(row.path), KEY, row.id, beside))
@@ -94,15 +98,51 @@ def test_a_state_of_the_parent_is_answered_by_the_parent(plan, grown, release, s
     rows[0] = ReleaseRow(child.id, str(folder), "", {}, Status.CURRENT, 0)
     releases.tick()
     assert sessions == []
-    assert releases.loaded.ids == {release.id, child.id}
+    assert releases.loaded.ids == {child.id}, "the parent is needed no more"
     shelf = Shelf(make_state(release, "old"), make_state(child, "encoded"))
     recall = Recall(plan, shelf, releases, now_ms=lambda: NOW_MS)
 
-    async def ask(user_id: str) -> str:
-        return (await recall.answer(RecallRequest(user_id=user_id, k=5), long())).release
+    prompt = PromptEmbedding(release.id, np.zeros(rows_of(release), "<f4").tobytes(), release.model.prompt_rows, 0)
 
-    async def run() -> list[str]:
-        return [await ask(user) for user in ("old", "encoded", "stranger")]
+    async def run() -> list[RecallResponse]:
+        requests = [RecallRequest(user_id=user, k=5, prompt=prompt) for user in ("old", "encoded", "stranger")]
+        return [await recall.answer(request, long()) for request in requests]
 
-    assert asyncio.run(run()) == [release.id, child.id, child.id]
+    old, encoded, stranger = asyncio.run(run())
     recall.lanes.close()
+    assert {one.release for one in (old, encoded, stranger)} == {child.id}
+    assert old.assets["intent_state"].state is State.FRESH
+    assert {one.assets["prompt_embedding"].state for one in (old, encoded, stranger)} == {State.FRESH}
+
+
+def rows_of(release: Release) -> tuple[int, int]:
+    return release.model.prompt_rows, release.model.width
+
+
+def test_the_numbers_are_the_childs_and_what_is_withdrawn_is_left_out(grown, release):
+    folder, number = grown
+    child = load(folder, KEY, beside=[release])
+    total = release.model.num_items
+    state = msgspec.structs.replace(
+        make_state(release),
+        items=[0, number, total - 1],
+        neighbour_items=[total - 1, number, number - 1, 99_999],
+        neighbour_scores=[4.0, 3.0, 2.0, 1.0],
+    )
+    listed = Candidates("u", release.id, 0, 0, [number, 0, total - 1], [3.0, 2.0, 1.0])
+    taken = takeover.state_of(child, state)
+    names = [release.catalogue.item_ids[n] for n in state.items]
+    assert [child.catalogue.item_ids[n] for n in taken.items] == names
+    assert (taken.release, taken.rows) == (child.id, state.rows)
+    assert taken.neighbour_items == [total, number + 1, number - 1]
+    assert takeover.list_of(child, listed).items == [number + 1, 0, total]
+    # The last item and the one before the new one are withdrawn: their numbers are the last two now.
+    lineage = Lineage(total, [number], [number - 1, total - 1], [Step(release.id, 0)])
+    less = Release(**{name: getattr(child, name) for name in Release.__slots__} | {"family": Family(lineage)})
+    taken = takeover.state_of(less, state)
+    assert taken.items == [0, number, total]
+    assert (taken.neighbour_items, taken.neighbour_scores) == ([number], [3.0])
+    assert takeover.list_of(less, listed).items == [number, 0]
+    stranger = msgspec.structs.replace(state, release="other")
+    assert takeover.state_of(child, stranger) is stranger
+    assert takeover.state_of(release, state) is state
