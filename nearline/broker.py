@@ -10,6 +10,7 @@ before, where that is known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline.guarded import guarded
 from nearline.states import Record
+from nearline.written import Place
 from schemas.canary import Split, read_split
 from schemas.topics import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter
@@ -30,6 +32,8 @@ SESSION_TIMEOUT_MS = 8_000
 REQUEST_TIMEOUT_MS = 10_000
 LAG_TIMEOUT_MS = 2_000
 FLUSH_TIMEOUT_S = 20
+NOBODY = Split("")
+"""What encoded a record whose state Redis lost: it is encoded again, whatever it was encoded by."""
 T = TypeVar("T")
 
 
@@ -46,6 +50,14 @@ class Source(Protocol):
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Put letters into the dead-letter topic; they are there when this returns."""
+        ...
+
+    def places(self) -> Mapping[int, Place]:
+        """Where the worker is in each partition that it has."""
+        ...
+
+    def rewind(self, offsets: Mapping[int, int]) -> None:
+        """Deliver again from these offsets on, by partition; those that another worker has by now are left out."""
         ...
 
     def use(self, split: Split) -> None:
@@ -83,6 +95,7 @@ class KafkaSource:
         self._assignments = _Assignments()
         self._split = Split("")
         self._next: dict[Any, int] = {}  # partition → offset to commit
+        self._done: dict[Any, int] = {}  # partition → offset that was committed last
         self._before: dict[Any, tuple[int, Split]] = {}  # partition → up to where it is read again, and what encoded it
         self._producer: Any = None
         self._consumer: Any = guarded(lambda: _consumer(bootstrap, group))
@@ -116,10 +129,24 @@ class KafkaSource:
         self._next.clear()
         if offsets:
             guarded(lambda: self._commit(offsets))
+            self._done |= offsets
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         if letters:
             guarded(lambda: self._send(letters))
+
+    def places(self) -> Mapping[int, Place]:
+        mine = self._consumer.assignment()
+        done = {one: offset for one, offset in self._done.items() if one in mine and one not in self._assignments.new}
+        return {one.partition: Place(offset, self._next.get(one, offset)) for one, offset in done.items()}
+
+    def rewind(self, offsets: Mapping[int, int]) -> None:
+        for one in [one for one in self._consumer.assignment() if one.partition in offsets]:
+            offset = offsets[one.partition]
+            self._before[one] = (max(self._done.get(one, 0), self._next.pop(one, 0)), NOBODY)
+            guarded(partial(self._consumer.seek, one, offset))
+            guarded(partial(self._commit, {one: offset}))  # at once, for whoever takes over: see _start_again
+            self._done[one] = offset
 
     def use(self, split: Split) -> None:
         self._split = split
@@ -155,10 +182,12 @@ class KafkaSource:
         for partition in list(self._assignments.new):
             committed = self._consumer.committed(partition, metadata=True, timeout_ms=REQUEST_TIMEOUT_MS)
             self._before.pop(partition, None)
+            self._done[partition] = committed.offset if committed else 0
             if committed is not None and committed.offset > 0 and committed.metadata != str(self._split):
                 self._consumer.seek_to_beginning(partition)
                 self._next.pop(partition, None)
                 self._commit({partition: 0})
+                self._done[partition] = 0
                 self._before[partition] = (committed.offset, read_split(committed.metadata))
                 rewound.add(partition)
             self._assignments.new.discard(partition)

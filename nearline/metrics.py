@@ -21,6 +21,7 @@ COUNTS = {
     "dead_letters": "Records that became a dead letter",
     "unknown_items": "Events left out: the release has no such item",
     "forgotten": "Users deleted by a tombstone",
+    "lost_partitions": "Partitions read again because Redis had lost their states",
 }
 
 

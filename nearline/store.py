@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nearline.redis_link import ERRORS, Call, Script, connect, failure, is_cluster, publish, refresh
+from nearline.written import WrittenTo
 from schemas.errors import StoreError
 from schemas.keys import INVALIDATION_CHANNEL, candidates_key, state_key
 from schemas.plan import Plan
@@ -112,6 +113,7 @@ class StateStore:
     def __init__(self, client: Any, *, state_ttl_s: float, candidates_ttl_s: float) -> None:
         """``client`` is a ``redis.Redis`` or ``redis.RedisCluster`` that returns bytes."""
         self._client = client
+        self.written_to = WrittenTo(client)
         self._state_ttl_ms = int(state_ttl_s * 1000)
         self._candidates_ttl_ms = int(candidates_ttl_s * 1000)
 

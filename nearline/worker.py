@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from threading import Event as Flag
 from typing import Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from nearline.metrics import Tally
 from nearline.serving import Makers, Serving
 from nearline.states import Made, Sorted, dead_letter, sort_out
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
+from nearline.written import Place
 from schemas.cli import say
 from schemas.errors import StoreError
 from schemas.state import Candidates, IntentState
@@ -57,10 +59,12 @@ class Worker:
         self._tally = tally
         self._stop = stop
         self._lag_at, self._cut_off = 0.0, False
+        self._forgotten: Sequence[Forgotten] = ()
         self._use(Makers(serving))
 
     def remember(self, forgotten: Sequence[Forgotten]) -> None:
         """Mark the forgotten before anything is written: Redis may be new, and the topic may hold older windows."""
+        self._forgotten = forgotten
         self._attempt(lambda: self._writer.write(forgotten, ()))
 
     def run(self, *, once: bool = False, until_idle_s: float | None = None) -> None:
@@ -76,11 +80,14 @@ class Worker:
             if size < BACKLOG:
                 self._make_lists()
             self._retry_held()
-            if once and not size and not self._writer.num_held and self._attempt(self._source.lag) == 0:
+            if once and not size and self._attempt(self._at_the_end):
                 return
             if until_idle_s is not None and time.monotonic() - last_record_at >= until_idle_s:
                 return
             self._watch_lag()
+
+    def _at_the_end(self) -> bool:
+        return not self._writer.num_held and self._source.lag() == 0 and self._keeps(self._store.written_to.lost)
 
     def _use(self, makers: Makers) -> None:
         self._makers = makers
@@ -107,8 +114,18 @@ class Worker:
 
     def _commit(self) -> None:
         self._tally.held.set(self._writer.num_held)
-        if not self._writer.num_held:
+        if not self._writer.num_held and self._attempt(lambda: self._keeps(self._store.written_to.note)):
             self._attempt(self._source.commit, tries=1)
+
+    def _keeps(self, look: Callable[[Mapping[int, Place]], Mapping[int, int]]) -> bool:
+        """Whether Redis still has what was written; what it lost is read and written again (``nearline.written``)."""
+        lost = look(self._source.places())
+        if lost:
+            say(f"Redis lost states: {len(lost)} partitions are read again")
+            self._writer.write(self._forgotten, ())
+            self._source.rewind(lost)
+            self._tally.add(lost_partitions=len(lost))
+        return not lost
 
     def _retry_held(self) -> None:
         if self._writer.num_held and (written := self._attempt(self._writer.retry)) is not None:
@@ -151,9 +168,14 @@ class Worker:
             return error.written
 
     def _watch_lag(self) -> None:
-        """Measure the lag now and then. A poll of a broker that is gone is just empty: here it shows."""
+        """Measure the lag now and then, and see that Redis keeps what it has.
+
+        A poll of a broker that is gone is just empty: here it shows.
+        """
         if time.monotonic() - self._lag_at < LAG_EVERY_S:
             return
+        with suppress(StoreError):  # one that is out of reach is told of at the next write
+            self._keeps(self._store.written_to.lost)
         try:
             self._tally.lag.set(self._source.lag() or 0)
         except StoreError as error:

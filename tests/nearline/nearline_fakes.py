@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from nearline.states import Record
+from nearline.written import Place
 from schemas.canary import Split, read_split
 from schemas.errors import StoreError
 from schemas.state import IntentState
@@ -72,6 +73,13 @@ class FakeSource:
         if self.kill_at_commit:
             raise Killed
         self.log.committed, self.log.committed_release = self.position, str(self.split)
+
+    def places(self) -> dict[int, Place]:
+        return {0: Place(self.log.committed, self.position)}
+
+    def rewind(self, offsets: Mapping[int, int]) -> None:
+        self.before, self.reread_until = Split(""), self.position
+        self.position = self.log.committed = offsets[0]
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         self.log.letters += letters

@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline import broker
 from nearline.broker import KafkaSource
+from nearline.written import Place
 from schemas.canary import Split
 from schemas.errors import StoreError
 
@@ -28,6 +29,7 @@ class FakeConsumer:
         self.mine: set[TopicPartition] = set()
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.rewound: list[TopicPartition] = []
+        self.sought: dict[TopicPartition, int] = {}
         self.polled: dict[TopicPartition, list[SimpleNamespace]] = {}
         self.fails = False
 
@@ -55,6 +57,9 @@ class FakeConsumer:
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         self.offsets |= offsets
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.sought[partition] = offset
 
     def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 10)
@@ -166,3 +171,25 @@ def test_a_broker_that_is_gone_is_one_of_our_errors(source: KafkaSource, consume
     consumer.fails = True
     with pytest.raises(StoreError, match="Kafka"):
         source.poll(0)
+
+
+def test_what_redis_lost_is_read_again_and_the_broker_is_told(source: KafkaSource, consumer: FakeConsumer) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(8, "r1", -1), P1: OffsetAndMetadata(5, "r1", -1)}
+    consumer.assign(P0, P1)
+    assert source.places() == {}, "not known before the broker was asked"
+    consumer.polled = {P0: [message(8), message(9)]}
+    source.poll(0.1)
+    assert source.places() == {0: Place(8, 10), 1: Place(5, 5)}
+    source.rewind({0: 3, 7: 0})
+    assert consumer.sought == {P0: 3}
+    assert consumer.offsets == {P0: OffsetAndMetadata(3, "r1", -1), P1: OffsetAndMetadata(5, "r1", -1)}
+    assert source.places() == {0: Place(3, 3), 1: Place(5, 5)}
+    consumer.polled = {P0: [message(9), message(10)]}
+    old, new = source.poll(0.1)
+    assert (old.reread, new.reread) == (True, False)
+    assert old.before is not None
+    assert old.before.of("u") != "r1", "it counts as encoded by nobody"
+    source.commit()
+    assert source.places()[0] == Place(11, 11)
+    consumer.assign(P1)
+    assert set(source.places()) <= {1}

@@ -218,6 +218,8 @@ def test_a_stop_during_an_outage_commits_nothing(store: StateStore, release: Rel
     stop = threading.Event()
 
     class Down:
+        written_to = store.written_to
+
         def forget(self, _users: object) -> None:
             stop.set()
             raise StoreError("Redis failed: gone")
