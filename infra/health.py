@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import struct
 import time
+from pathlib import Path
 
 HOST = "127.0.0.1"
+LOWEST_PORT, OWN_PORTS, TRIES = 10_000, 12_000, 50
 
 
 def redis_problem(port: int, timeout_s: float = 1.0) -> str | None:
@@ -64,12 +67,17 @@ def http_json(port: int, path: str, timeout_s: float) -> dict:
 
 
 def free_ports(wanted: dict[str, int | None]) -> dict[str, int]:
-    """A port for each name: the wanted one when nobody has it, else one that the kernel picks."""
+    """A port for each name: the wanted one when nobody has it, else a fresh one.
+
+    A fresh one is below those that the kernel gives to outgoing connections. From among them, the port of a service
+    that was killed is soon some connection's own, most likely one that looks for the service: then it could not come
+    back where its clients know it.
+    """
     held: list[socket.socket] = []
     ports: dict[str, int] = {}
     try:
         for name, preferred in wanted.items():
-            holder = _hold(preferred) or _hold(0)
+            holder = _hold(preferred) or _fresh()
             assert holder is not None, "the kernel has no free port"
             held.append(holder)
             ports[name] = holder.getsockname()[1]
@@ -77,6 +85,20 @@ def free_ports(wanted: dict[str, int | None]) -> dict[str, int]:
         for holder in held:
             holder.close()
     return ports
+
+
+def _fresh() -> socket.socket | None:
+    first = _first_outgoing()
+    tries = random.sample(range(first - OWN_PORTS, first), TRIES) if first > OWN_PORTS + LOWEST_PORT else []
+    return next((holder for port in tries if (holder := _hold(port))), None) or _hold(0)
+
+
+def _first_outgoing() -> int:
+    """The lowest port of outgoing connections; 0 where the kernel does not tell."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        return 0
 
 
 def _hold(port: int | None) -> socket.socket | None:

@@ -149,6 +149,17 @@ def test_health_of_nothing_is_a_reason_and_no_exception():
         assert "refused" in (problem(port) or "")
 
 
+def test_a_fresh_port_is_none_that_an_outgoing_connection_may_get():
+    """A killed service must find its port free again, whatever its clients did meanwhile."""
+    names = [f"port {number}" for number in range(40)]
+    ports = health.free_ports(dict.fromkeys(names))
+    assert len(set(ports.values())) == len(names)
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if first > 22_000:
+        assert all(10_000 <= port < first for port in ports.values())
+    assert health.free_ports(ports) == ports, "free ones are kept"
+
+
 def test_a_stranger_on_a_services_port_is_not_taken_for_it():
     """Something listens and says nothing that the protocol allows."""
     with socket.socket() as stranger:
