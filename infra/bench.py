@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import sys
 
-from infra import bench_edge, environments
+from infra import bench_edge, bench_online, environments
 from infra.paths import Layout
 from infra.settings import verb_environment
 
 SUBJECTS = {
-    "online": ("online", "capacity, latency and overload of the look-up service, on a million made-up items"),
+    "online": (None, "capacity, latency and overload of the look-up service, on a million made-up items"),
     "quality": ("offline", "recall beside popularity, tuned neighbours and SASRec, by the public protocols"),
+    "stream": (
+        "nearline",
+        "the near-line path: events per CPU-second, freshness, bytes per user, rebuild",
+    ),
     "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
     "plan": ("online", "DAG parsing, a plan of 100 assets, promotions under load: failed and mixed answers"),
 }
-"""Subject -> its tier (which is also its room; None: several rooms) and what it measures."""
+"""Subject -> its tier (which is also its room; None: as ``OWN`` says) and what it measures."""
+
+OWN = {"edge": bench_edge.main, "online": bench_online.main}
+"""Those that need more than one room."""
 
 MODULES = {"plan": "infra.plan.bench"}
 """Where it is not the tier's room that measures."""
@@ -32,7 +39,7 @@ def main(args: list[str]) -> int:
         return 0 if asked_for_help else 2
     tier = SUBJECTS[args[0]][0]
     if tier is None:
-        return bench_edge.main(args[1:])
+        return OWN[args[0]](args[1:])
     layout = Layout.current()
     python = environments.ensure(layout, tier)
     module = MODULES.get(args[0], tier)

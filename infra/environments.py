@@ -79,6 +79,25 @@ def ensure(layout: Layout, tier: str) -> Path:
     return layout.env_python(tier)
 
 
+def project_python(layout: Layout, name: str, folder: Path, size_gb: float) -> Path:
+    """The interpreter of an environment for a project that has a lock of its own, made anew when that changed."""
+    python = layout.env_python(name)
+    files = [(folder / part).read_bytes() for part in ("pyproject.toml", "uv.lock")]
+    minor = ".".join(platform.python_version_tuple()[:2])
+    wanted = f"{digest([*files, minor])} {layout.envs / name}"
+    with locked(layout.made / "locks" / f"env-{name}", f"setting up the {name} environment"):
+        if not python.exists() or read_stamp(_stamp_path(layout, name)) != wanted:
+            say(f"setting up the {name} environment (about {size_gb:g} GB on disk)")
+            _stamp_path(layout, name).unlink(missing_ok=True)
+            environ = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")}
+            environ["UV_PROJECT_ENVIRONMENT"] = str(layout.envs / name)
+            environ.setdefault("UV_HTTP_TIMEOUT", "300")
+            command = [str(find_uv(layout)), "sync", "--frozen", "--project", str(folder), "--python", base_python()]
+            _run_uv(command, environ, layout, name)
+            write_stamp(_stamp_path(layout, name), wanted)
+    return python
+
+
 def _stamp_path(layout: Layout, tier: str) -> Path:
     return layout.envs / tier / ".beforehand-stamp"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from schemas import cli
 from schemas.locations import ROOT
@@ -22,8 +23,10 @@ with its offset)[, event_id]. Profiles: user_id, bucket. A bad row is reported b
 every other row is used."""
 
 
-def fixture(_args: argparse.Namespace) -> cli.Result:
-    """Make ``tests/fixtures`` anew."""
+def fixture(args: argparse.Namespace) -> cli.Result:
+    """Make ``tests/fixtures`` anew, or a release without training elsewhere."""
+    if args.untrained:
+        return _untrained(args.untrained)
     from offline.fixture import make_fixture
 
     folder = ROOT / "tests" / "fixtures"
@@ -31,6 +34,16 @@ def fixture(_args: argparse.Namespace) -> cli.Result:
         manifest = make_fixture(folder)
         made(f"{manifest.id} in {folder.relative_to(ROOT)}")
     return {"release": manifest.id, "files": len(manifest.content.files)}
+
+
+def _untrained(folder: Path) -> cli.Result:
+    from offline.untrained import make_untrained
+    from schemas.plan import load_plan
+
+    with cli.step("release without training") as made:
+        manifest = make_untrained(folder, load_plan())
+        made(manifest.id)
+    return {"release": manifest.id}
 
 
 def main(argv: list[str]) -> None:
@@ -83,13 +96,10 @@ def main(argv: list[str]) -> None:
         about = "The offline tier's numbers for given cases, to be compared with the other tiers' (part of `parity`)."
         numbers.arguments(cli.verb(verbs, "numbers", numbers.numbers, about, "parity --users 50"))
     else:
-        cli.verb(
-            verbs,
-            "fixture",
-            fixture,
-            "Make the tiny release that the tests use.",
-            "fixture (python -m offline fixture)",
-        )
+        about = "Make the tiny release that the tests use."
+        parser = cli.verb(verbs, "fixture", fixture, about, "fixture (python -m offline fixture)")
+        about = "instead: a release at the plan's sizes, without training, for `bench online`"
+        parser.add_argument("--untrained", type=Path, metavar="FOLDER", help=about)
     cli.main(top, argv)
 
 

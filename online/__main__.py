@@ -59,8 +59,17 @@ def _add_bench(verbs: object) -> None:
     bench.add_argument("--release", type=Path, metavar="FOLDER", help="whose decoder runs; default: the newest one")
     bench.add_argument("--items", type=int, default=1_000_000, metavar="N", help="items of the made-up catalogue")
     bench.add_argument("--users", type=int, default=20_000, metavar="N", help="users with a state")
-    bench.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each of the four phases")
+    bench.add_argument("-k", type=int, default=50, help="items asked for")
+    bench.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each phase of the load")
     bench.add_argument("--redis", metavar="URL", help="filled with users named bench-N; default: one of its own")
+    bench.add_argument(
+        "--rivals", action="store_true", help="beside it Transformers and Feast, in an environment of their own"
+    )
+    bench.add_argument(
+        "--core-hour-price", type=float, default=0.04, metavar="P", help="for the cost of a million codes"
+    )
+    bench.add_argument("--faults", action="store_true", help="instead: one fault after the other under load")
+    bench.add_argument("--requests", type=int, default=100_000, metavar="N", help="with --faults: so many at least")
 
 
 def _add_numbers(verbs: object) -> None:

