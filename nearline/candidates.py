@@ -23,7 +23,7 @@ class ListMaker:
     def __init__(self, release: Release) -> None:
         self._release = release
         names = {given.name for given in release.decoder.get_inputs()}
-        arrays = {name: release.arrays[name] for name in decoder_arrays(release.model.levels)}
+        arrays = {name: release.arrays[name] for name in decoder_arrays(release.model.levels) if name in names}
         fixed: dict[str, Array] = {**arrays, "weights": np.asarray(release.model.weights, np.float32)}
         # The exporter leaves out an input that a graph does not use.
         self._fixed = {name: array for name, array in fixed.items() if name in names}

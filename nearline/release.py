@@ -84,7 +84,12 @@ def load_release(folder: Path, public_key: Path | None = None) -> Release:
     _check_runtime(folder, manifest)
     verify_files(folder, manifest)
     model = manifest.content.model
-    names = (*ENCODER_ARRAYS, *NEIGHBOUR_ARRAYS, "prompt_defaults", *decoder_arrays(model.levels))
+    names = (
+        *ENCODER_ARRAYS,
+        *NEIGHBOUR_ARRAYS,
+        "prompt_defaults",
+        *decoder_arrays(model.levels, manifest.content.files),
+    )
     catalogue = _decode(folder / CATALOGUE, Catalogue)
     if len(catalogue.item_ids) != model.num_items:
         raise ReleaseError(

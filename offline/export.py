@@ -13,11 +13,12 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from offline.index.trie import category_sets
 from offline.model.generator import Generator
+from offline.release_folder import OPSET
 from schemas.errors import ReleaseError
-from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
+from schemas.graphs import CATEGORY_SETS, DECODER, ENCODER_ARRAYS, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
 
-OPSET = 20
 MAX_IR = 10
 """Of ONNX files that onnxruntime 1.20 reads, the oldest that releases declare (``offline.release_folder``)."""
 TOLERANCE = 1e-4
@@ -42,6 +43,7 @@ def model_arrays(generator: Generator, trie: Mapping[str, np.ndarray], category:
             **trie,
             **{name: table.detach().numpy().astype(np.float32) for name, table in tables.items()},
             "item_category": category.astype(np.int64),
+            **category_sets(trie["item_path"], category.astype(np.int64)),
         }
 
 
@@ -146,13 +148,23 @@ def _axes(graph: str, levels: int) -> Mapping[str, Axes]:
     request = (batch, batch, near, near, ("B", "X"), ("B", "A"), ())
     # As far as the exporter knows, a trie's arrays vary independently.
     trie = {name: (items if name.startswith("item_") else (name,)) for name in decoder_arrays(levels)}
+    trie[CATEGORY_SETS] = ("sets", "words")
     return dict(zip(DECODER_REQUEST, request, strict=True)) | trie
 
 
 def _strip(model: onnx.ModelProto) -> None:
     """Take out what is of this machine only (source lines, paths): equal weights give equal bytes."""
     model.producer_version = ""
-    graph = model.graph
-    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+    model.doc_string = ""
+    del model.metadata_props[:]
+    _strip_graph(model.graph)
+
+
+def _strip_graph(graph: onnx.GraphProto) -> None:
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.doc_string = ""
         del part.metadata_props[:]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):  # a branch of a condition
+                _strip_graph(attribute.g)

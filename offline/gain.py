@@ -74,7 +74,7 @@ class Tiers:
             name: ort.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
             for name in (INTENT_ENCODER, PROMPT_ENCODER, DECODER)
         }
-        self._fixed = {name: self.arrays[name] for name in decoder_arrays(self.model.levels)}
+        self._fixed = {name: self.arrays[name] for name in decoder_arrays(self.model.levels, manifest.content.files)}
 
     def states(self, cases: Sequence[Asked]) -> Floats:
         """Rows [B, R, d], as fp16 as they travel; a window without events has the bucket's default rows."""

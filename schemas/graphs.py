@@ -25,15 +25,17 @@ decoder.onnx
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 INTENT_ENCODER = "intent_encoder.onnx"
 PROMPT_ENCODER = "prompt_encoder.onnx"
 DECODER = "decoder.onnx"
 
 ENCODER_ARRAYS = ("item_in",)
+CATEGORY_SETS = "category_sets"
 
 
-def decoder_arrays(levels: int) -> tuple[str, ...]:
+def decoder_arrays(levels: int, files: Container[str] | None = None) -> tuple[str, ...]:
     """Names of the arrays (``arrays/NAME.npy``) that the decoder takes beside the request's own inputs.
 
     ``offset_l`` int64 [nodes at depth l + 1]: children of node j at depth l are ``offset_l[j] … offset_l[j+1]``;
@@ -41,9 +43,16 @@ def decoder_arrays(levels: int) -> tuple[str, ...]:
     number). ``fan_l`` int64 [largest number of children at depth l]: 0, 1, 2, …
     ``item_codes`` int64 [N, L], ``item_path`` int64 [N, L] (node number of the item at depth 0 … L-1),
     ``item_out`` float32 [N, d], ``item_bias`` float32 [N], ``item_category`` int64 [N].
+    ``set_l`` int64 [nodes at depth l + 1], for all levels but the last: the row of ``category_sets`` int64 [S, words]
+    that has the categories below a node; category c is bit c % 64 of word c // 64.
+
+    ``files`` are those of a release's manifest. Decoders of format 1 know no sets: their releases hold none.
     """
     trie = tuple(f"{name}_{level}" for level in range(levels) for name in ("offset", "child", "fan"))
-    return (*trie, "item_codes", "item_path", "item_out", "item_bias", "item_category")
+    items = ("item_codes", "item_path", "item_out", "item_bias", "item_category")
+    if files is not None and f"arrays/{CATEGORY_SETS}.npy" not in files:
+        return (*trie, *items)
+    return (*trie, *items, *(f"set_{level}" for level in range(levels - 1)), CATEGORY_SETS)
 
 
 OTHER_ARRAYS = (

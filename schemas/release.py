@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from schemas.errors import ReleaseError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: the decoder takes the sets of categories below its nodes (``schemas.graphs.decoder_arrays``)."""
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 CATALOGUE, PROFILES, REPORT, ARRAYS = "catalogue.msgpack", "profiles.msgpack", "report.json", "arrays"
 UNKNOWN_BUCKET = 0

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from offline.model.architecture import Architecture
 from offline.model.decoder import Decoder
 from offline.model.intent_encoder import MASKED
+from offline.model.limits import Items, Limits, Sets, take
 
 IMPOSSIBLE = MASKED / 2
 """Scores below it belong to nothing real."""
@@ -37,16 +38,6 @@ class Request(NamedTuple):
     exclude: Tensor
     allow: Tensor
     weights: Tensor
-
-
-class Items(NamedTuple):
-    """The arrays about items, as in ``schemas.graphs``."""
-
-    codes: Tensor
-    path: Tensor
-    out: Tensor
-    bias: Tensor
-    category: Tensor
 
 
 class Nodes(NamedTuple):
@@ -72,27 +63,6 @@ class Level(NamedTuple):
         return position, take(self.child, position), real
 
 
-class Filter:
-    """Which items may be shown."""
-
-    def __init__(self, request: Request, items: Items) -> None:
-        num_items = items.bias.shape[0]
-        # A table by item number with one place more, where padding goes: cheaper than comparing every pair.
-        nowhere = torch.full_like(request.exclude, num_items)
-        known = (request.exclude >= 0) & (request.exclude < num_items)
-        table = torch.zeros(request.exclude.shape[0], num_items + 1, dtype=torch.bool)
-        self.blocked = table.scatter(1, torch.where(known, request.exclude, nowhere), True)
-        self.category = items.category
-        self.allow = request.allow
-        self.all = (request.allow < 0).all(dim=1, keepdim=True)
-
-    def __call__(self, item: Tensor) -> Tensor:
-        """Bool, of the shape of ``item`` [B, …]."""
-        flat = item.flatten(1)
-        wanted = (take(self.category, flat).unsqueeze(-1) == self.allow.unsqueeze(1)).any(-1) | self.all
-        return (wanted & ~self.blocked.gather(1, flat)).reshape(item.shape)
-
-
 class Beam(nn.Module):
     """``schemas.graphs``: decoder.onnx. The same module evaluates, makes lists and is exported."""
 
@@ -116,7 +86,7 @@ class Beam(nn.Module):
         """Items int64 [B, k_max] and scores [B, k_max], best first; -1 and ``MASKED`` where there is no more.
 
         ``arrays`` in the order of ``schemas.graphs.decoder_arrays``. Neighbours are taken whether the beam finds
-        them or not. ``exclude`` and ``allow`` act before the last cut: what may not be shown takes no place.
+        them or not. ``exclude`` and ``allow`` act before every cut: what may not be shown takes no place.
         """
         request = Request(intent, prompt, neighbour_item, neighbour_score, exclude, allow, weights)
         item, path, affinity, near = self.candidates(request, arrays)
@@ -125,11 +95,11 @@ class Beam(nn.Module):
 
     def candidates(self, request: Request, arrays: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The beam's leaves and the neighbours, each once: item, log-probability, item score, neighbour score."""
-        levels, items = split(arrays)
+        levels, items, sets = split(arrays)
         query = self.decoder.join(request.intent, request.prompt)
-        allowed = Filter(request, items)
-        beam = self.search(query, levels, allowed)
-        known, forced = self.force(query, request.neighbour_item, levels, items, allowed)
+        limits = Limits(request.exclude, request.allow, [level.offset for level in levels], items, sets)
+        beam = self.search(query, levels, limits)
+        known, forced = self.force(query, request.neighbour_item, levels, items, limits)
         # The beam's copy of a neighbour goes: the neighbour's own carries its score.
         twice = ((beam.node.unsqueeze(-1) == known.unsqueeze(1)) & (forced > IMPOSSIBLE).unsqueeze(1)).any(-1)
         item = torch.cat([beam.node, known], dim=1)
@@ -138,7 +108,7 @@ class Beam(nn.Module):
         affinity = (take(items.out, item) @ self.decoder.item_query(query).unsqueeze(-1)).squeeze(-1)
         return item, path, affinity + take(items.bias, item), near
 
-    def search(self, query: Tensor, levels: Sequence[Level], allowed: Filter) -> Nodes:
+    def search(self, query: Tensor, levels: Sequence[Level], limits: Limits) -> Nodes:
         """The best leaves [B, k_max] by log-probability."""
         start = torch.zeros_like(query[:, :1])
         beam = Nodes(start.long(), start, start.long()[:, :, None][:, :, :0])
@@ -146,8 +116,9 @@ class Beam(nn.Module):
             position, code, real = level.children(beam.node)
             step = self.step(depth, query, beam.codes, code, real)
             score = torch.where(real, beam.score.unsqueeze(-1) + step, MASKED)
-            if depth == len(levels) - 1:
-                score = torch.where(allowed(position), score, MASKED)
+            last = depth == len(levels) - 1
+            may = limits.leaves(position) if last else limits.nodes(depth, position)
+            score = torch.where(may, score, MASKED)
             beam = cut(beam, position, code, score, self.widths[depth])
         return beam
 
@@ -157,7 +128,7 @@ class Beam(nn.Module):
         return torch.log_softmax(torch.where(real, scores, MASKED), dim=-1)
 
     def force(
-        self, query: Tensor, item: Tensor, levels: Sequence[Level], items: Items, allowed: Filter
+        self, query: Tensor, item: Tensor, levels: Sequence[Level], items: Items, limits: Limits
     ) -> tuple[Tensor, Tensor]:
         """The neighbours, -1 made 0, and the log-probability of their paths; ``MASKED`` where not allowed."""
         known = item.clamp(min=0)
@@ -173,7 +144,7 @@ class Beam(nn.Module):
             place = path[:, :, depth + 1] - take(level.offset, node)
             chosen = step[:, 0].gather(1, place) if depth == 0 else step.gather(2, place.unsqueeze(-1)).squeeze(-1)
             total = total + chosen
-        return known, torch.where((item >= 0) & first_of_each(item) & allowed(known), total, MASKED)
+        return known, torch.where((item >= 0) & first_of_each(item) & limits.leaves(known), total, MASKED)
 
 
 def blend(path: Tensor, affinity: Tensor, near: Tensor, weights: Tensor) -> Tensor:
@@ -183,15 +154,12 @@ def blend(path: Tensor, affinity: Tensor, near: Tensor, weights: Tensor) -> Tens
     return torch.where(path > IMPOSSIBLE, score, MASKED)
 
 
-def take(table: Tensor, index: Tensor) -> Tensor:
-    """``table[index]``, written so that it becomes one Gather: several times cheaper than GatherND."""
-    return table.index_select(0, index.flatten()).reshape(*index.shape, *table.shape[1:])
-
-
-def split(arrays: Sequence[Tensor]) -> tuple[list[Level], Items]:
-    """The decoder's arrays, in the order of ``schemas.graphs.decoder_arrays``, as levels and items."""
-    trie, about = arrays[:-5], arrays[-5:]
-    return [Level(*trie[i : i + 3]) for i in range(0, len(trie), 3)], Items(*about)
+def split(arrays: Sequence[Tensor]) -> tuple[list[Level], Items, Sets]:
+    """The decoder's arrays, in the order of ``schemas.graphs.decoder_arrays``, as levels, items and category sets."""
+    num_items_arrays = len(Items._fields)
+    levels = (len(arrays) - num_items_arrays) // 4  # three arrays each, and a row of sets but for the last: the words
+    trie, about, sets = arrays[: 3 * levels], arrays[3 * levels : -levels], arrays[-levels:]
+    return [Level(*trie[i : i + 3]) for i in range(0, len(trie), 3)], Items(*about), Sets(sets[:-1], sets[-1])
 
 
 def cut(beam: Nodes, position: Tensor, code: Tensor, score: Tensor, width: int) -> Nodes:

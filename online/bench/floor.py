@@ -43,7 +43,8 @@ def products_flops(release: Release, feed: Mapping[str, Array]) -> float:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "run")
         session = _ort.InferenceSession(str(release.folder / DECODER), options, providers=["CPUExecutionProvider"])
-        bound = {name: release.arrays[name] for name in decoder_arrays(release.model.levels)}
+        names = decoder_arrays(release.model.levels)
+        bound = {name: release.arrays[name] for name in names if name in release.arrays}
         session.run(None, {**bound, **feed, "weights": np.asarray(release.model.weights, np.float32)})
         events: list[dict[str, Any]] = msgspec.json.decode(Path(session.end_profiling()).read_bytes())
     return sum(_flops(event["args"]) for event in events if event.get("args", {}).get("op_name") in PRODUCTS)

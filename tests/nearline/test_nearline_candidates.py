@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearline_fakes import AT, state, window
 
 from nearline.candidates import MAX_WAITING, Allowance, ListMaker, Waiting
-from nearline.release import Release
+from nearline.release import Release, load_release
 from nearline.states import Record, StateMaker, sort_out
 from schemas.graphs import DECODER, decoder_arrays
 from schemas.state import IntentState
@@ -40,6 +40,12 @@ def test_alone_or_together_gives_the_same_lists(release: Release) -> None:
         (alone,) = maker.make([one], 0)
         assert alone.items == together.items
         np.testing.assert_allclose(alone.scores, together.scores, atol=1e-5)
+
+
+def test_a_release_of_format_1_makes_lists() -> None:
+    """Its decoder takes no category sets."""
+    old = load_release(FIXTURES / "release-format-1", FIXTURES / "release.pub")
+    assert all(made.items for made in ListMaker(old).make(states(old, 2)))
 
 
 def test_the_decoder_gives_the_numbers_of_torch(release: Release) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from offline.index.trie import trie_arrays
+from offline.index.trie import category_sets, trie_arrays
 from offline.model.architecture import Architecture
 from offline.model.beam import Request
 from offline.model.generator import Generator
@@ -52,7 +52,10 @@ def arrays_for(generator: Generator, category: np.ndarray | None = None) -> list
     codes = generator.codes.numpy()
     category = np.zeros(len(codes), np.int64) if category is None else category
     with torch.no_grad():
-        named = trie_arrays(codes) | {
+        trie = trie_arrays(codes)
+        named = {
+            **trie,
+            **category_sets(trie["item_path"], category),
             "item_out": generator.item_out().numpy(),
             "item_bias": generator.item_bias.numpy(),
             "item_category": category,

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline.index.trie import sid_order
-from offline.model.beam import best, first_of_each
+from offline.model.beam import best, first_of_each, split
+from offline.model.limits import Limits
 
 CODE = st.integers(0, 3)
 CATALOGUES = st.sets(st.tuples(CODE, CODE, CODE), min_size=1, max_size=30)
@@ -89,6 +90,66 @@ def test_only_the_allowed_categories():
     items, _ = decode(generator, request, category)
     assert {int(category[i]) for i in items[0] if i >= 0} == {1}
     assert {int(category[i]) for i in items[1] if i >= 0} == {0, 1, 2}
+
+
+@settings(max_examples=40, deadline=None)
+@given(paths=CATALOGUES, num_categories=st.sampled_from([3, 70, 200]), seed=st.integers(0, 1000), data=st.data())
+def test_below_which_nodes_something_may_be_shown(paths, num_categories, seed, data):
+    codes = in_order(paths)
+    category = np.random.default_rng(seed).integers(0, num_categories, len(codes))
+    numbers = st.lists(st.integers(-1, len(codes) + 1), min_size=4, max_size=4)
+    some = st.lists(st.sampled_from([-1, *set(category.tolist()), num_categories + 500]), min_size=2, max_size=2)
+    exclude, allow = data.draw(st.tuples(numbers, numbers)), data.draw(st.tuples(some, some))
+    levels, items, sets = split(arrays_for(generator_for(codes), category))
+    limits = Limits(torch.tensor(exclude), torch.tensor(allow), [level.offset for level in levels], items, sets)
+    for depth in range(3):
+        prefixes = sorted({tuple(path[: depth + 1]) for path in codes.tolist()})
+        child = torch.arange(len(prefixes)).expand(2, -1)
+        got = limits.leaves(child) if depth == 2 else limits.nodes(depth, child)
+        for row in range(2):
+            wanted = {number for number in allow[row] if number >= 0}
+            for prefix, may in zip(prefixes, got[row].tolist(), strict=True):
+                below = [n for n, path in enumerate(codes.tolist()) if tuple(path[: depth + 1]) == prefix]
+                shown = not wanted or any(category[n] in wanted for n in below)
+                assert may == (shown and any(n not in exclude[row] for n in below))
+
+
+@settings(max_examples=40, deadline=None)
+@given(paths=CATALOGUES, seed=st.integers(0, 1000), data=st.data())
+def test_a_wide_beam_within_limits_equals_scoring_every_item_that_may_be_shown(paths, seed, data):
+    codes = in_order(paths)
+    category = np.random.default_rng(seed).integers(0, 3, len(codes))
+    generator = generator_for(codes, seed=seed)
+    exclude = data.draw(st.lists(st.integers(-1, len(codes)), min_size=3, max_size=3))
+    allow = data.draw(st.lists(st.integers(-1, 4), min_size=2, max_size=2))
+    request = request_for(generator, batch=1, seed=seed, near=[list(range(min(3, len(codes))))])
+    request = request._replace(exclude=torch.tensor([exclude]), allow=torch.tensor([allow]))
+    items, scores = decode(generator, request, category)
+    wanted = {number for number in allow if number >= 0}
+    may = [n for n in range(len(codes)) if n not in exclude and (not wanted or category[n] in wanted)]
+    assert sorted(item for item in items[0] if item >= 0) == may
+    naive = naive_scores(generator, request, 0)
+    assert scores[0][: len(may)] == pytest.approx(sorted((naive[n] for n in may), reverse=True), abs=1e-4)
+
+
+def test_a_narrow_category_fills_the_list():
+    """One item in 64 is allowed, each below another node: a beam that hears of it at the last level finds few."""
+    codes = in_order({(a, b, c) for a in range(8) for b in range(8) for c in range(8)})
+    category = (codes.sum(1) % 8 == 0).astype(np.int64) * (codes[:, 0] == codes[:, 1])
+    generator = generator_for(codes, num_codes=8, k_max=8)
+    request = request_for(generator, batch=1)._replace(allow=torch.tensor([[1]]))
+    items, _ = decode(generator, request, category)
+    assert sorted(items[0]) == np.flatnonzero(category).tolist()
+
+
+def test_prefixes_of_excluded_items_alone_take_no_place():
+    codes = in_order({(a, b, 0) for a in range(4) for b in range(4)})
+    generator = generator_for(codes, k_max=4)
+    request = request_for(generator, batch=1)
+    first, _ = decode(generator, request)
+    second, _ = decode(generator, request._replace(exclude=torch.tensor([first[0]])))
+    assert len(set(second[0]) - {-1}) == 4
+    assert not set(first[0]) & set(second[0])
 
 
 def test_neighbours_join_though_the_beam_is_too_narrow_to_find_them():

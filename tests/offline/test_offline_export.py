@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from offline.export import check_parity, graph_arrays
-from offline.index.trie import trie_arrays
+from offline.index.trie import category_sets, trie_arrays
 from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, INTENT_ENCODER, OTHER_ARRAYS, PROMPT_ENCODER, decoder_arrays
 from schemas.locations import ROOT
@@ -74,6 +74,7 @@ def test_another_catalogue_needs_no_new_session(expected):
     arrays = trie_arrays(np.array([[0, 0, 0], [0, 1, 0], [7, 2, 1]]))
     arrays |= {"item_out": np.zeros((3, 16), np.float32), "item_bias": np.zeros(3, np.float32)}
     arrays |= {"item_category": np.zeros(3, np.int64)}
+    arrays |= category_sets(arrays["item_path"], arrays["item_category"])
     inputs = {name: np.asarray(value) for name, value in expected[DECODER]["inputs"].items()}
     inputs |= {"neighbour_item": np.full((4, 8), -1), "exclude": np.full((4, 1), -1), "allow": np.full((4, 1), -1)}
     session = onnxruntime.InferenceSession(RELEASE / DECODER)
@@ -83,6 +84,14 @@ def test_another_catalogue_needs_no_new_session(expected):
     assert [sorted(row[:3]) for row in item.tolist()] == [[0, 1, 2]] * 4
     assert (item[:, 3:] == -1).all()
     assert np.isfinite(score).all()
+
+
+def test_graphs_hold_nothing_of_the_machine_that_made_them():
+    """Also inside the branches of a condition."""
+    for graph in (INTENT_ENCODER, PROMPT_ENCODER, DECODER):
+        raw = (RELEASE / graph).read_bytes()
+        assert b".py" not in raw
+        assert b"stack_trace" not in raw
 
 
 def test_a_graph_that_differs_from_torch_is_refused(expected):

@@ -36,6 +36,17 @@ def test_arrays_are_mapped_and_graphs_are_timed(release):
     assert all(seconds > 0 for seconds in release.usual_s.values())
 
 
+def test_a_release_of_format_1_decodes_as_it_did():
+    """Its decoder takes no category sets."""
+    case = msgspec.json.decode((FIXTURES / "expected-format-1.json").read_bytes())["decoder.onnx"]
+    kinds = {"neighbour_item": np.int64, "exclude": np.int64, "allow": np.int64}
+    feed = {name: np.asarray(given, kinds.get(name, np.float32)) for name, given in case["inputs"].items()}
+    del feed["weights"]
+    items, scores = load(FIXTURES / "release-format-1", KEY).decoder.run(feed)
+    assert items.tolist() == case["outputs"]["item"]
+    np.testing.assert_allclose(scores, case["outputs"]["score"], atol=1e-4)
+
+
 def test_items_carry_their_codes(release):
     items = release.items(np.array([3, 1]), np.array([0.5, 0.25], np.float32))
     assert [item.item_id for item in items] == [release.catalogue.item_ids[3], release.catalogue.item_ids[1]]
