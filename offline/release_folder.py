@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from offline.export import OPSET
 from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER
 from schemas.lineage import LINEAGE, Lineage
 from schemas.release import (
@@ -31,6 +30,8 @@ from schemas.release import (
     write_manifest,
 )
 
+OPSET = 20
+"""Of the graphs (``offline.export``). Here, because torch takes seconds to import."""
 MINIMUM_RUNTIMES = {"onnxruntime": "1.20", "opset": str(OPSET)}
 
 

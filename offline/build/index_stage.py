@@ -10,6 +10,7 @@ import polars as pl
 from safetensors.numpy import save_file
 
 from offline.build.catalogue import read_data, save
+from offline.build.kept import ENCODER
 from offline.build.stage import Build, Result
 from offline.index.codes import build_codes
 from offline.index.links import KEPT
@@ -20,8 +21,6 @@ from offline.index.words import word_matrix
 from offline.metrics import quality
 
 NEAREST = 10
-ENCODER = "encoder.safetensors"
-"""Of an RQ-VAE only: what makes latents of vectors, for items that come later."""
 
 
 def build_index(build: Build, folder: Path) -> Result:

@@ -22,16 +22,14 @@ from safetensors.numpy import load_file
 
 from offline.build.accounts import one_at_a_time
 from offline.build.encode_stage import encode_texts
-from offline.build.index_stage import ENCODER
 from offline.build.inserted_release import Base, Changed, family_of, inserted_into, publish_grown, read_base
 from offline.build.insertion import find_alike, grown_arrays
-from offline.build.kept import INSERTED, Kept, latest
+from offline.build.kept import ENCODER, INSERTED, Kept, latest
 from offline.build.stage import Build
 from offline.build.text_encoder import encoder_files
 from offline.data.generic import read_catalogue
 from offline.data.source import no_rejects
 from offline.index.insert import Inserter, grow
-from offline.index.rqvae import Encoder
 from offline.release_gc import removable, remove
 from schemas import cli
 from schemas.errors import DataError, ReleaseError
@@ -118,6 +116,8 @@ def _with_new(build: Build, base: Base, kept: Kept, changes: Mapping[str, ItemCh
     said = _encoded(build, [one.text or one.title for one in new])
     vectors = find_alike(kept.array("text"), said).mean(kept.array("vectors"))
     if (kept.folder / ENCODER).exists():
+        from offline.index.rqvae import Encoder  # noqa: PLC0415 — torch takes seconds to import
+
         vectors = Encoder(**load_file(kept.folder / ENCODER))(vectors)
     taken = [base.codes, *([_column(before, "codes").astype(np.int64)] if len(before) else [])]
     codes = np.concatenate(taken)

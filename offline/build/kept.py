@@ -23,12 +23,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from offline.build.index_stage import ENCODER
 from offline.build.stage import Build, write_atomically
 from schemas.errors import DataError
 from schemas.item_change import ItemChange, decode_change, encode_change
 from schemas.registry import Registry
 
+ENCODER = "encoder.safetensors"
+"""Of an RQ-VAE only: what makes latents of vectors."""
 FILES = {"encode": ("text.npy",), "index": ("order.npy", "vectors.npy", "centroids.npy", ENCODER)}
 INSERTED = {
     "item_id": pl.String,
@@ -75,7 +76,7 @@ class Kept:
                 "nothing is kept of the build that made this release",
                 where=str(self.folder.parent),
                 value=release,
-                mend=f"Run `./beforehand build publish --data {build.name}`, or build and promote a new one.",
+                mend=f"Run `./beforehand build publish --force --data {build.name}`, or build and promote a new one.",
             )
 
     def array(self, name: str) -> NDArray[Any]:
