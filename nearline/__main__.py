@@ -1,7 +1,9 @@
-"""The near-line room's verbs: ``worker``, ``replay`` and ``forget``."""
+"""The near-line room's verbs: ``worker``, ``replay``, ``forget``, ``catalogue`` and ``bench stream``."""
 
 from __future__ import annotations
 
+from nearline.bench.verb import add_bench
+from nearline.catalogue_verb import add_catalogue
 from nearline.forget_verb import add_forget
 from nearline.numbers import add_numbers
 from nearline.replay_verb import add_replay
@@ -13,5 +15,7 @@ if __name__ == "__main__":
     add_worker(verbs)
     add_replay(verbs)
     add_forget(verbs)
+    add_catalogue(verbs)
     add_numbers(verbs)
+    add_bench(verbs)
     main(top)

@@ -62,6 +62,15 @@ def add_verbs(verbs: Any) -> None:
     sub.add_argument("--savepoint", action="store_true", help="with a savepoint, as before an upgrade")
     sub.add_argument("--to", metavar="DIR", help="where the savepoint goes; by default the cluster's folder")
 
+    about = "submit what `bench stream` compares with: the same windows, plainly in PyFlink's DataStream API"
+    sub = verb(subs, "compare", compare, about, "stream compare --topic some-events")
+    _cluster(sub)
+    _plan(sub)
+    sub.add_argument("--kafka", metavar="HOST:PORT", help="the broker; by default $BEFOREHAND_KAFKA")
+    sub.add_argument("--parallelism", type=_count, metavar="N", help="by default the cluster's")
+    sub.add_argument("--topic", required=True, help="of events; TOPIC-windows and TOPIC-dead-letters must be there")
+    sub.add_argument("--mode", choices=["process", "thread"], default="process", help="of Python (%(default)s)")
+
     sub = verb(subs, "sql", show_sql, "print the job as SQL, as the plan makes it", "stream sql")
     _plan(sub)
 
@@ -200,6 +209,19 @@ def stop(args: argparse.Namespace) -> Result:
         resume.remember(msgspec.structs.replace(known, started_from=None, stopped_at=path))
         made(f"state in {path}" if path else "there was no checkpoint yet: nothing is kept")
     return {"job_id": job.job_id, "changed": True, "state_path": path}
+
+
+def compare(args: argparse.Namespace) -> Result:
+    """It is remembered nowhere: whoever submits it cancels it."""
+    from streaming import windows  # noqa: PLC0415 - see _deploy
+    from streaming.bench import datastream  # noqa: PLC0415
+
+    flink = Flink(args.flink or address("flink"))
+    settings = sql.JobSettings.of(_load(args), args.kafka or address("kafka"), args.parallelism)
+    jars = windows.find_jars()
+    windows.start_java(jars)
+    job_id = datastream.submit(settings, flink.url, jars, args.topic, args.mode)
+    return {"job_id": job_id, "state": flink.wait_running(job_id, WAIT_S)}
 
 
 def show_sql(args: argparse.Namespace) -> Result:

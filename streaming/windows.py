@@ -65,15 +65,7 @@ def submit(settings: sql.JobSettings, flink_url: str, jars: list[Path], resume_f
 
     Raises ``StoreError`` with Flink's own words when it is refused.
     """
-    address = urlsplit(flink_url)
-    chosen = {
-        **sql.configuration(settings),
-        "execution.target": "remote",
-        "execution.attached": "false",
-        "rest.address": address.hostname or "",
-        "rest.port": str(address.port or 8081),
-        "pipeline.jars": ";".join(jar.as_uri() for jar in jars),
-    }
+    chosen = {**sql.configuration(settings), **remote(flink_url, jars)}
     if resume_from:
         chosen["execution.state-recovery.path"] = resume_from
     configuration = Configuration()
@@ -83,6 +75,18 @@ def submit(settings: sql.JobSettings, flink_url: str, jars: list[Path], resume_f
         client = _statements(configuration, settings).execute().get_job_client()
         assert client is not None, "an INSERT always makes a job"
         return str(client.get_job_id())
+
+
+def remote(flink_url: str, jars: list[Path]) -> dict[str, str]:
+    """Flink's settings that send a job with its jars to a cluster."""
+    address = urlsplit(flink_url)
+    return {
+        "execution.target": "remote",
+        "execution.attached": "false",
+        "rest.address": address.hostname or "",
+        "rest.port": str(address.port or 8081),
+        "pipeline.jars": ";".join(jar.as_uri() for jar in jars),
+    }
 
 
 def _statements(configuration: Configuration, settings: sql.JobSettings) -> Any:

@@ -1,0 +1,1 @@
+"""What ``beforehand bench stream`` compares the windows job with. Nothing here runs in production."""
