@@ -28,7 +28,7 @@ def kafka_outbox(bootstrap: str | None) -> Outbox | None:
 
 
 class KafkaProducer:
-    """All in-sync replicas confirm each record; records of one user keep their order, by the key."""
+    """All in-sync replicas confirm each record. One that is sent twice is one event, so the broker need not count."""
 
     def __init__(self, bootstrap: str) -> None:
         """Raises StoreError when no broker answers."""
@@ -39,6 +39,7 @@ class KafkaProducer:
             self._producer: Any = kafka.KafkaProducer(
                 bootstrap_servers=bootstrap.split(","),
                 acks="all",
+                enable_idempotence=False,  # a lost sequence would end this producer for good
                 compression_type="lz4",
                 linger_ms=LINGER_MS,
                 max_block_ms=BLOCK_MS,
@@ -46,10 +47,11 @@ class KafkaProducer:
         except (self._errors, OSError) as error:
             raise StoreError(f"Kafka can't be reached: {error}", where=bootstrap, mend=MEND) from None
 
-    def send(self, topic: str, key: bytes, value: bytes, lost: Callable[[], None]) -> None:
+    def send(self, topic: str, key: bytes, value: bytes, settled: Callable[[bool], None]) -> None:
         """As ``online.outbox.Producer`` says."""
         try:
-            self._producer.send(topic, key=key, value=value).add_errback(_without_cause(lost))
+            future = self._producer.send(topic, key=key, value=value)
+            future.add_callback(_saying(settled, confirmed=True)).add_errback(_saying(settled, confirmed=False))
         except self._errors as error:
             raise StoreError(f"Kafka takes nothing: {error}", where=self._where, mend=MEND) from None
 
@@ -58,5 +60,6 @@ class KafkaProducer:
         self._producer.close(timeout=timeout_s)
 
 
-def _without_cause(act: Callable[[], None]) -> Callable[[object], None]:
-    return lambda _error: act()
+def _saying(settled: Callable[[bool], None], *, confirmed: bool) -> Callable[[object], None]:
+    """kafka-python says where it put the record, or why it did not."""
+    return lambda _what: settled(confirmed)

@@ -32,7 +32,7 @@ from feast import Entity, FeatureStore, FeatureView, Field, FileSource, ValueTyp
 from feast.types import Bytes
 
 PROJECT, FEATURE = "beforehand", "states:state"
-START_S = 120.0
+START_S = 300.0
 WARM = 50
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from schemas.errors import StoreError
 from schemas.locations import ROOT, plan_path
 
 START_S = 120.0
+BELOW_EPHEMERAL = range(20_000, 30_000)
 NO_CACHE = 'cache_bytes = "1KB"  # every request of the measurement asks Redis'
 
 
@@ -75,11 +77,12 @@ def own_redis(folder: Path) -> Generator[str]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """One that nobody listens on, and that no outgoing connection is given while its service is down."""
+    with suppress(OSError), socket.socket() as probe:
+        port = random.choice(BELOW_EPHEMERAL)  # noqa: S311 - no secret
+        probe.bind(("127.0.0.1", port))
+        return port
+    return free_port()
 
 
 def _await(port: int) -> None:

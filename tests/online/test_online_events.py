@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 
 import httpx
 import msgspec
@@ -28,6 +29,8 @@ class Broker:
         self.up.set()
         self.records: list[tuple[str, bytes, bytes]] = []
         self.give_up = False
+        self.hold = False
+        self.held: list[Callable[[bool], None]] = []
         self.tries = 0
         self.closed = False
 
@@ -37,14 +40,17 @@ class Broker:
             raise StoreError("no broker answers")
         return self
 
-    def send(self, topic, key, value, lost):
+    def send(self, topic, key, value, settled):
         self.tries += 1
         if not self.up.is_set():
             raise StoreError("Kafka takes nothing")
-        if self.give_up:
-            lost()
+        if self.hold:
+            self.held.append(settled)
+        elif self.give_up:
+            settled(False)
         else:
             self.records.append((topic, key, value))
+            settled(True)
 
     def close(self, timeout_s):
         self.closed = True
@@ -152,16 +158,45 @@ def test_a_broker_that_fails_while_sending_loses_nothing(outbox, broker):
     assert [record[2] for record in broker.records] == [b"1", b"2"]
 
 
-def test_what_kafka_gives_up_and_what_waits_at_the_end_is_counted(outbox, broker):
+def test_what_the_producer_gives_up_is_sent_again(outbox, broker):
     broker.give_up = True
     outbox.start()
+    for value in (b"1", b"2"):
+        outbox.put(b"u", value)
+    until_true(lambda: broker.tries > 4)
+    assert outbox.num_bytes == 2 * (OVERHEAD_BYTES + 2)
+    broker.give_up = False
+    until_true(lambda: outbox.num_bytes == 0)
+    assert {record[2] for record in broker.records} == {b"1", b"2"}
+    assert outbox.num_lost == 0
+
+
+def test_what_is_not_confirmed_keeps_its_place_in_the_buffer(outbox, broker):
+    """A producer that takes everything at once must not be the buffer that has no bound."""
+    broker.hold = True
+    outbox.start()
+    size = OVERHEAD_BYTES + 400
+    taken = [outbox.put(b"u", bytes(size - OVERHEAD_BYTES - 1)) for _ in range(8)]
+    assert taken == [True] * 5 + [False] * 3
+    until_true(lambda: len(broker.held) == 5)
+    assert outbox.num_bytes == 5 * size
+    broker.held[0](True)
+    assert outbox.num_bytes == 4 * size
+    assert outbox.put(b"u", b"")
+
+
+def test_what_waits_and_what_is_not_confirmed_at_the_end_is_counted(outbox, broker):
+    broker.hold = True
+    outbox.start()
     outbox.put(b"u", b"1")
-    until_true(lambda: outbox.num_lost == 1)
+    until_true(lambda: len(broker.held) == 1)
     broker.up.clear()
     outbox.put(b"u", b"2")
     outbox.close()
     assert outbox.num_lost == 2
     assert broker.closed
+    broker.held[0](True)  # too late to be known
+    assert outbox.num_lost == 2
     assert not outbox.put(b"u", b"3")
 
 
