@@ -58,6 +58,13 @@ VERBS: dict[str, Verb] = {
         "replay events.jsonl --rate 500",
     ),
     "forget": Verb("nearline", "nearline", "nearline", "forget a user in every tier, with a report", "forget USER"),
+    "catalogue": Verb(
+        "nearline",
+        "nearline",
+        "nearline",
+        "new and withdrawn items, served within a minute",
+        "catalogue follow --data journey",
+    ),
     "edge": Verb("edge", "edge", "edge", "make and try the bundle for devices", "edge --help"),
     "serve": Verb("online", "online", "online", "start the look-up service", "serve"),
     "ask": Verb(

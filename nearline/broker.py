@@ -1,15 +1,15 @@
 """The windows topic as the worker reads it: kafka-python behind a small typed surface.
 
 A committed offset carries what encoded up to it: the current release and, beside it, a canary with its share. Whoever
-takes a partition over and encodes otherwise starts that partition from its beginning, and says so to the broker before
-anything is written; so a promotion re-encodes every user once, and a canary that begins, grows or ends re-encodes the
-users concerned, also when workers come, go or are killed meanwhile. A record that comes again names what encoded it
-before, where that is known.
+takes a partition over and encodes otherwise goes on from there, reads everything before once more beside it, the newest
+first, and says so to the broker before anything is written (``nearline.left``); so a promotion re-encodes every user
+once, and a canary that begins, grows or ends re-encodes the users concerned, also when workers come, go or are killed
+meanwhile. A record that comes again names what encoded it before, where that is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -19,9 +19,11 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
 from nearline.guarded import guarded
+from nearline.left import Left, begun, changed, count, label, lost, read_label, without
+from nearline.rereading import Chunk, Rereader
 from nearline.states import Record
 from nearline.written import Place
-from schemas.canary import Split, read_split
+from schemas.canary import Split
 from schemas.topics import DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter
 
@@ -32,8 +34,6 @@ SESSION_TIMEOUT_MS = 8_000
 REQUEST_TIMEOUT_MS = 10_000
 LAG_TIMEOUT_MS = 2_000
 FLUSH_TIMEOUT_S = 20
-NOBODY = Split("")
-"""What encoded a record whose state Redis lost: it is encoded again, whatever it was encoded by."""
 T = TypeVar("T")
 
 
@@ -42,6 +42,15 @@ class Source(Protocol):
 
     def poll(self, timeout_s: float) -> list[Record]:
         """The next records, each partition's in order; empty when none came in time."""
+        ...
+
+    def reread(self) -> list[Record] | None:
+        """Some records that are to be encoded again, the newest that are left, each partition's in order; None when
+        nothing is left. Until ``reread_done`` the same ones come again."""
+        ...
+
+    def reread_done(self) -> None:
+        """What ``reread`` gave is written: ``commit`` says so to the broker."""
         ...
 
     def commit(self) -> None:
@@ -57,15 +66,21 @@ class Source(Protocol):
         ...
 
     def rewind(self, offsets: Mapping[int, int]) -> None:
-        """Deliver again from these offsets on, by partition; those that another worker has by now are left out."""
+        """Give what was delivered from these offsets on to ``reread``, by partition; those that another worker has by
+        now are left out."""
         ...
 
-    def use(self, split: Split) -> None:
-        """Encode with these releases from now on: what was encoded otherwise is delivered again, from the start."""
+    def use(self, split: Split, goes_on: Callable[[Split], bool]) -> None:
+        """Encode with these releases from now on: what was encoded otherwise is given to ``reread``, but for that of
+        releases with which it ``goes_on``."""
         ...
 
     def lag(self) -> int | None:
         """Records not polled yet; None before any partition was assigned."""
+        ...
+
+    def left(self) -> int:
+        """Offsets that are left to ``reread``."""
         ...
 
     def close(self) -> None:
@@ -94,9 +109,13 @@ class KafkaSource:
         self._bootstrap = bootstrap
         self._assignments = _Assignments()
         self._split = Split("")
+        self._goes_on: Callable[[Split], bool] = lambda _before: False
         self._next: dict[Any, int] = {}  # partition → offset to commit
         self._done: dict[Any, int] = {}  # partition → offset that was committed last
-        self._before: dict[Any, tuple[int, Split]] = {}  # partition → up to where it is read again, and what encoded it
+        self._left: dict[Any, Left] = {}  # partition → what is to be encoded again
+        self._told: dict[Any, Left] = {}  # the same as the broker knows it
+        self._chunk: Chunk | None = None  # of what is left: given out and not done
+        self._rereader = Rereader(bootstrap)
         self._producer: Any = None
         self._consumer: Any = guarded(lambda: _consumer(bootstrap, group))
         self._consumer.subscribe([WINDOWS_TOPIC], listener=self._assignments)
@@ -104,28 +123,31 @@ class KafkaSource:
     def poll(self, timeout_s: float) -> list[Record]:
         polled: dict[Any, list[Any]] = guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
         if self._assignments.new:
-            for partition in guarded(self._start_again):
-                polled.pop(partition, None)
+            guarded(self._take_over)
         records: list[Record] = []
         for partition, messages in polled.items():
             self._next[partition] = messages[-1].offset + 1
-            until, before = self._before.get(partition, (0, None))
-            records += [
-                Record(
-                    partition.partition,
-                    one.offset,
-                    one.key,
-                    one.value,
-                    one.timestamp,
-                    before if one.offset < until else None,
-                )
-                for one in messages
-            ]
+            records += [Record(partition.partition, one.offset, one.key, one.value, one.timestamp) for one in messages]
         return records
+
+    def reread(self) -> list[Record] | None:
+        if self._chunk is None:
+            mine = self._consumer.assignment()
+            partition = next((one for one, left in self._left.items() if left and one in mine), None)
+            if partition is None:
+                return None
+            self._chunk = guarded(lambda: self._rereader.newest(partition, self._left[partition][-1]))
+        return self._chunk.records
+
+    def reread_done(self) -> None:
+        if self._chunk is not None and self._chunk.partition in self._left:
+            self._left[self._chunk.partition] = without(self._left[self._chunk.partition], self._chunk.start)
+        self._chunk = None
 
     def commit(self) -> None:
         mine = self._consumer.assignment()
-        offsets = {partition: offset for partition, offset in self._next.items() if partition in mine}
+        progress = {one: self._done[one] for one, left in self._left.items() if left != self._told.get(one)}
+        offsets = {partition: offset for partition, offset in (progress | self._next).items() if partition in mine}
         self._next.clear()
         if offsets:
             guarded(lambda: self._commit(offsets))
@@ -142,14 +164,13 @@ class KafkaSource:
 
     def rewind(self, offsets: Mapping[int, int]) -> None:
         for one in [one for one in self._consumer.assignment() if one.partition in offsets]:
-            offset = offsets[one.partition]
-            self._before[one] = (max(self._done.get(one, 0), self._next.pop(one, 0)), NOBODY)
-            guarded(partial(self._consumer.seek, one, offset))
-            guarded(partial(self._commit, {one: offset}))  # at once, for whoever takes over: see _start_again
-            self._done[one] = offset
+            done = self._done.get(one, 0)
+            self._left[one] = lost(self._left.get(one, ()), offsets[one.partition], max(done, self._next.get(one, 0)))
+            guarded(partial(self._commit, {one: done}))  # at once, for whoever takes over: see _take_over
+        self._chunk = None
 
-    def use(self, split: Split) -> None:
-        self._split = split
+    def use(self, split: Split, goes_on: Callable[[Split], bool]) -> None:
+        self._split, self._goes_on = split, goes_on
         self._assignments.new.update(self._consumer.assignment())
 
     def lag(self) -> int | None:
@@ -158,8 +179,13 @@ class KafkaSource:
             return None
         return guarded(lambda: self._behind(mine))
 
+    def left(self) -> int:
+        mine = self._consumer.assignment()
+        return sum(count(left) for one, left in self._left.items() if one in mine)
+
     def close(self) -> None:
         guarded(lambda: self._consumer.close(autocommit=False, timeout_ms=5_000))
+        self._rereader.close()
         if self._producer is not None:
             guarded(lambda: self._producer.close(timeout=5))
 
@@ -168,30 +194,34 @@ class KafkaSource:
         return sum(ends[one] - (self._consumer.position(one, timeout_ms=LAG_TIMEOUT_MS) or 0) for one in partitions)
 
     def _commit(self, offsets: Mapping[Any, int]) -> None:
-        label = str(self._split)
-        named = {partition: OffsetAndMetadata(offset, label, -1) for partition, offset in offsets.items()}
+        left = {partition: self._left.get(partition, ()) for partition in offsets}
+        named = {
+            partition: OffsetAndMetadata(offset, label(self._split, left[partition]), -1)
+            for partition, offset in offsets.items()
+        }
         self._consumer.commit(named, timeout_ms=REQUEST_TIMEOUT_MS)
+        self._told |= left
 
-    def _start_again(self) -> set[Any]:
-        """Of the partitions that just came, rewind those that were encoded otherwise; returns them.
+    def _take_over(self) -> None:
+        """Of the partitions that just came, find what was encoded otherwise.
 
         The broker is told at once: a worker that is killed after it has written, and before it commits that, must not
         leave states behind which the next one takes for those of the releases before.
         """
-        rewound: set[Any] = set()
         for partition in list(self._assignments.new):
             committed = self._consumer.committed(partition, metadata=True, timeout_ms=REQUEST_TIMEOUT_MS)
-            self._before.pop(partition, None)
-            self._done[partition] = committed.offset if committed else 0
-            if committed is not None and committed.offset > 0 and committed.metadata != str(self._split):
-                self._consumer.seek_to_beginning(partition)
-                self._next.pop(partition, None)
-                self._commit({partition: 0})
-                self._done[partition] = 0
-                self._before[partition] = (committed.offset, read_split(committed.metadata))
-                rewound.add(partition)
+            done = committed.offset if committed else 0
+            split, left = read_label(committed.metadata) if committed else (self._split, ())
+            if split != self._split:
+                end = max(done, self._next.get(partition, 0))
+                left = begun(left, split) if self._goes_on(split) else changed(left, end, split)
+            self._done[partition], self._left[partition] = done, left
+            if split != self._split:
+                self._commit({partition: done})
+            else:
+                self._told[partition] = left
             self._assignments.new.discard(partition)
-        return rewound
+        self._chunk = None
 
     def _send(self, letters: Sequence[DeadLetter]) -> None:
         if self._producer is None:

@@ -22,6 +22,7 @@ COUNTS = {
     "unknown_items": "Events left out: the release has no such item",
     "forgotten": "Users deleted by a tombstone",
     "lost_partitions": "Partitions read again because Redis had lost their states",
+    "reencoded": "Users encoded again: other releases, or states that were lost",
 }
 
 
@@ -47,6 +48,9 @@ class Tally:
             registry=self.registry,
         )
         self.lag = Gauge("beforehand_worker_lag", "Records behind the end of the topic", registry=self.registry)
+        self.left = Gauge(
+            "beforehand_worker_reencode_left", "Records that are still to be encoded again", registry=self.registry
+        )
         self.held = Gauge("beforehand_worker_held", "Users whose Redis node is out of reach", registry=self.registry)
         self._release = Gauge(
             "beforehand_worker_release", "Share of the users, by release in use", ["id"], registry=self.registry

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, decoder_arrays
+from schemas.lineage import LINEAGE, Family, read_lineage
 from schemas.locations import public_key_path, releases_dir
 from schemas.registry import ReleaseRow
 from schemas.release import (
@@ -53,6 +54,7 @@ class Release:
     arrays: Mapping[str, Array]  # by name, memory-mapped
     item_number: Mapping[str, int]  # item id → number
     users: Mapping[str, int]  # user id → profile bucket
+    family: Family | None = None  # of a release that grew by insertion
 
     @property
     def id(self) -> str:
@@ -61,6 +63,10 @@ class Release:
     @property
     def model(self) -> Model:
         return self.manifest.content.model
+
+    def takes_over(self, release_id: str) -> bool:
+        """Whether it grew from that release by insertion: readers use the other's states as its own."""
+        return self.family is not None and release_id in self.family.ancestors
 
     def bucket(self, user_id: str) -> int:
         """The user's profile bucket; 0, everybody, when nothing is known."""
@@ -106,7 +112,13 @@ def load_release(folder: Path, public_key: Path | None = None) -> Release:
         arrays=arrays,
         item_number={item: number for number, item in enumerate(catalogue.item_ids)},
         users=_decode(folder / PROFILES, Profiles).users,
+        family=_family(folder, manifest),
     )
+
+
+def _family(folder: Path, manifest: Manifest) -> Family | None:
+    path = folder / LINEAGE
+    return Family(read_lineage(path.read_bytes(), str(path))) if LINEAGE in manifest.content.files else None
 
 
 def _session(path: Path) -> Any:

@@ -30,6 +30,11 @@ class Serving:
         """By id."""
         return {one.id: one for one in (self.current, self.canary) if one is not None}
 
+    def goes_on(self, before: Split) -> bool:
+        """Whether every state of ``before`` is as good as one of now: nothing but items came or went."""
+        same = (before.canary, before.share) == (self.split.canary, self.split.share)
+        return same and self.current.takes_over(before.current)
+
     def __str__(self) -> str:
         if self.canary is None:
             return f"release {self.current.id}"
@@ -50,9 +55,11 @@ class Makers:
             self._lists[name] = before._lists[name] if before and known else ListMaker(release)
 
     def is_done(self, reading: Reading) -> bool:
-        """Whether the release that encoded this record before is still the user's: its state stays as it is."""
-        before = reading.record.before
-        return before is not None and before.of(reading.user_id) == self.split.of(reading.user_id)
+        """Whether the release that encoded this record before is still the user's, or one it grew from: its state
+        stays as it is."""
+        own = self.split.of(reading.user_id)
+        before = {split.of(reading.user_id) for split in reading.record.before}
+        return bool(before) and all(one == own or self.serving.releases[own].takes_over(one) for one in before)
 
     def states(self, readings: Sequence[Reading]) -> Made:
         """States of windows, one per user."""

@@ -28,12 +28,12 @@ class Record:
     key: bytes | None
     value: bytes | None  # None is a tombstone
     timestamp: int = 0  # the broker's, ms
-    before: Split | None = None  # read again: who was encoded by which release when it was read before
+    before: tuple[Split, ...] = ()  # read again: by which releases who may have been encoded when it was read before
 
     @property
     def reread(self) -> bool:
         """Read before: its freshness says nothing."""
-        return self.before is not None
+        return bool(self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +125,16 @@ class StateMaker:
         """Encode a batch of windows, one per user.
 
         A window without any known item gives a state without rows: it is EMPTY to readers, who then use the profile
-        bucket's defaults.
+        bucket's defaults. A state is as old as its window: encoding it again makes it no younger.
         """
         model, numbers = self.release.model, self.release.item_number
         histories = [history(reading.window.events, numbers, model.window) for reading in readings]
         rows, broken = stored_rows(self._encoder.rows(histories))
-        made_at = now_ms if now_ms is not None else int(time.time() * 1000)
+        now = now_ms if now_ms is not None else int(time.time() * 1000)
         bad = set(broken)
         return Made(
             states=[
-                (self._state(reading, histories[n], rows[n], made_at), reading)
+                (self._state(reading, histories[n], rows[n], min(now, reading.record.timestamp or now)), reading)
                 for n, reading in enumerate(readings)
                 if n not in bad
             ],

@@ -13,6 +13,7 @@ All keys of one call share the user's hash tag, hence a slot of a cluster.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -128,11 +129,21 @@ class StateStore:
 
     def write_states(self, states: Sequence[tuple[IntentState, int]]) -> Written:
         """Write states, each with its sequence, and announce the users that changed to the look-up services."""
+        now = time.time() * 1000
         calls = [
-            self._put(state.user_id, state_key(state.user_id), encode_state(state, number), self._state_ttl_ms)
+            self._put(
+                state.user_id,
+                state_key(state.user_id),
+                encode_state(state, number),
+                max(1, int(self._state_ttl_ms - max(0.0, now - state.made_at))),
+            )
             for state, number in states
         ]
         return self._run(_PUT, calls, announce=True)
+
+    def keeps(self, came_at: int) -> bool:
+        """Whether a state of a window that came then (ms; 0: not known) would still be used."""
+        return not came_at or time.time() * 1000 - came_at < self._state_ttl_ms
 
     def write_candidates(self, lists: Sequence[tuple[Candidates, int]]) -> Written:
         """Write candidate lists, each with its sequence."""

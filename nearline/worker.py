@@ -13,7 +13,7 @@ from nearline.candidates import MAX_BATCH, Allowance, Waiting
 from nearline.held import HeldWriter
 from nearline.metrics import Tally
 from nearline.serving import Makers, Serving
-from nearline.states import Made, Sorted, dead_letter, sort_out
+from nearline.states import Made, Reading, Sorted, dead_letter, sort_out
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
 from nearline.written import Place
 from schemas.cli import say
@@ -25,6 +25,8 @@ T = TypeVar("T")
 POLL_S = 0.1
 BACKLOG = 64
 """A poll with more records than this is a backlog: encoding comes before candidate lists."""
+SLICE = 32
+"""Users who are encoded again between two polls: new windows wait for these, some ten milliseconds."""
 MAX_PAUSE_S = 5.0
 LAG_EVERY_S = 5.0
 
@@ -60,6 +62,7 @@ class Worker:
         self._stop = stop
         self._lag_at, self._cut_off = 0.0, False
         self._forgotten: Sequence[Forgotten] = ()
+        self._again: list[Reading] = []  # read again and not yet encoded again, the first one last
         self._use(Makers(serving))
 
     def remember(self, forgotten: Sequence[Forgotten]) -> None:
@@ -75,7 +78,7 @@ class Worker:
                 say(f"{serving} from now on; the users concerned are encoded again")
                 self._use(Makers(serving, self._makers))
             size = self._step()
-            if size:
+            if self._encode_again() or size:
                 last_record_at = time.monotonic()
             if size < BACKLOG:
                 self._make_lists()
@@ -87,21 +90,24 @@ class Worker:
             self._watch_lag()
 
     def _at_the_end(self) -> bool:
-        return not self._writer.num_held and self._source.lag() == 0 and self._keeps(self._store.written_to.lost)
+        through = self._source.lag() == 0 and not self._source.left()
+        return through and not self._writer.num_held and self._keeps(self._store.written_to.lost)
 
     def _use(self, makers: Makers) -> None:
         self._makers = makers
         self._waiting.keep(makers.split.of)
-        self._source.use(makers.split)
+        self._again = []
+        self._source.use(makers.split, makers.serving.goes_on)
         self._tally.use(makers.split)
 
     def _step(self) -> int:
         """Poll, encode, write, commit. Returns how many records there were."""
-        records = self._attempt(lambda: self._source.poll(POLL_S)) or []
+        wait_s = 0.0 if self._again or self._source.left() else POLL_S
+        records = self._attempt(lambda: self._source.poll(wait_s)) or []
         if not records:
             return 0
         batch = sort_out(records, WINDOWS_TOPIC)
-        windows = [one for one in batch.windows.values() if not self._makers.is_done(one)]
+        windows = [one for one in batch.windows.values() if self._store.keeps(one.record.timestamp)]
         self._tally.batch(len(windows))
         made = self._makers.states(windows)
         batch.letters += [dead_letter(reading.record, reason, WINDOWS_TOPIC) for reading, reason in made.refused]
@@ -112,6 +118,39 @@ class Worker:
             self._tally.add(records=len(records))
         return len(records)
 
+    def _encode_again(self) -> bool:
+        """A few of the users whose states are of other releases, or lost; False when there are none left.
+
+        New windows wait for no more than this. Dead letters were sent when the records came first.
+        """
+        if not self._again:
+            records = self._attempt(self._source.reread)
+            if records is None:
+                return False
+            batch = sort_out(records, WINDOWS_TOPIC)
+            self._forget_again(batch)
+            self._again = sorted(filter(self._is_due, batch.windows.values()), key=activity)
+        due, self._again = self._again[-SLICE:], self._again[:-SLICE]
+        made = self._makers.states(due)
+        written = self._attempt(lambda: self._writer.write((), _numbered(made)))
+        if written is None:
+            return False
+        self._waiting.add(_numbered(made))
+        self._tally.add(states=written.written, stale=written.stale, reencoded=len(due))
+        if not self._again:
+            self._source.reread_done()
+            self._tally.left.set(self._source.left())
+            self._commit()
+        return True
+
+    def _is_due(self, reading: Reading) -> bool:
+        return not self._makers.is_done(reading) and self._store.keeps(reading.record.timestamp)
+
+    def _forget_again(self, batch: Sorted) -> None:
+        """A Redis that was lost has no markers: they must be there before anything older is written."""
+        forgotten = [Forgotten(user_id, offset) for user_id, offset in batch.forgotten.items()]
+        self._attempt(lambda: self._writer.write(forgotten, ()))
+
     def _commit(self) -> None:
         self._tally.held.set(self._writer.num_held)
         if not self._writer.num_held and self._attempt(lambda: self._keeps(self._store.written_to.note)):
@@ -119,11 +158,14 @@ class Worker:
 
     def _keeps(self, look: Callable[[Mapping[int, Place]], Mapping[int, int]]) -> bool:
         """Whether Redis still has what was written; what it lost is read and written again (``nearline.written``)."""
-        lost = look(self._source.places())
+        places = self._source.places()
+        lost = look(places)
         if lost:
             say(f"Redis lost states: {len(lost)} partitions are read again")
             self._writer.write(self._forgotten, ())
             self._source.rewind(lost)
+            self._store.written_to.begin({number: place for number, place in places.items() if number in lost})
+            self._again = []
             self._tally.add(lost_partitions=len(lost))
         return not lost
 
@@ -205,6 +247,11 @@ class Worker:
                 if tried:
                     say("it works again")
                 return result
+
+
+def activity(reading: Reading) -> tuple[int, int]:
+    """Of users who were active at about the same time, those with the most events are worth the most."""
+    return len(reading.window.events), reading.watermark
 
 
 def _numbered(made: Made) -> list[tuple[IntentState, int]]:

@@ -53,6 +53,14 @@ class WrittenTo:
                 raise failure(answer) from None
         return {number: int(answer) for number, answer in zip(places, answers, strict=True) if answer >= 0}
 
+    def begin(self, places: Mapping[int, Place]) -> None:
+        """Note the places whatever is noted: what is lost is known elsewhere now, and being written again."""
+        if self._client is not None and places:
+            try:
+                self._client.hset(WRITTEN_KEY, mapping={str(number): place.done for number, place in places.items()})
+            except ERRORS as error:
+                raise failure(error) from None
+
     def lost(self, places: Mapping[int, Place]) -> dict[int, int]:
         """The partitions of which Redis lost something → offset to go on from; notes nothing."""
         if self._client is None or not places:

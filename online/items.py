@@ -20,6 +20,7 @@ class ItemCard(msgspec.Struct, frozen=True):
 
     title: str
     category: str
+    withdrawn: bool = False  # it is recalled no longer
 
 
 class Items(msgspec.Struct, frozen=True):
@@ -62,7 +63,9 @@ def cards(release: Release, ids: list[str]) -> Items:
     numbers = {item_id: release.item_numbers[item_id] for item_id in ids if item_id in release.item_numbers}
     catalogue, categories = release.catalogue, release.arrays["item_category"]
     found = {
-        item_id: ItemCard(catalogue.titles[number], catalogue.categories[int(categories[number])])
+        item_id: ItemCard(
+            catalogue.titles[number], catalogue.categories[int(categories[number])], number >= release.num_live
+        )
         for item_id, number in numbers.items()
     }
     return Items(release.id, found)

@@ -89,6 +89,11 @@ class Release:
     graphs: dict[str, str]  # sha256 of each graph's file
     family: Family | None = None  # of a release that grew by insertion
 
+    @property
+    def num_live(self) -> int:
+        """Item numbers from here on are of withdrawn items."""
+        return self.model.num_items if self.family is None else self.family.num_live
+
     def takes_over(self, release_id: str) -> bool:
         """Whether it grew from that release: what was made with it is used (``online.takeover``)."""
         return self.family is not None and release_id in self.family.ancestors

@@ -30,7 +30,7 @@ class IntentState(msgspec.Struct, frozen=True, array_like=True):
 
     user_id: str
     release: str
-    made_at: int  # wall time of the encoding, ms
+    made_at: int  # wall time, ms: when its window came; what its age counts from
     watermark: int  # event time of the newest event, ms
     arrived_at: int  # the broker's time stamp of the newest event, ms
     bucket: int  # profile bucket

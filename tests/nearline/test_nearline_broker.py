@@ -11,6 +11,9 @@ from kafka.structs import OffsetAndMetadata
 
 from nearline import broker
 from nearline.broker import KafkaSource
+from nearline.left import NOBODY, Range
+from nearline.rereading import Chunk
+from nearline.states import Record
 from nearline.written import Place
 from schemas.canary import Split
 from schemas.errors import StoreError
@@ -28,8 +31,6 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.mine: set[TopicPartition] = set()
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.rewound: list[TopicPartition] = []
-        self.sought: dict[TopicPartition, int] = {}
         self.polled: dict[TopicPartition, list[SimpleNamespace]] = {}
         self.fails = False
 
@@ -52,14 +53,8 @@ class FakeConsumer:
     def committed(self, partition: TopicPartition, metadata: bool, timeout_ms: int) -> OffsetAndMetadata | None:
         return self.offsets.get(partition)
 
-    def seek_to_beginning(self, partition: TopicPartition) -> None:
-        self.rewound.append(partition)
-
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         self.offsets |= offsets
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self.sought[partition] = offset
 
     def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 10)
@@ -68,9 +63,26 @@ class FakeConsumer:
         return 4
 
 
+class FakeRereader:
+    """Two offsets at a time; every one has a record."""
+
+    def __init__(self, _bootstrap: str) -> None:
+        pass
+
+    def newest(self, partition: TopicPartition, left: Range) -> Chunk:
+        start = max(left.start, left.end - 2)
+        records = [Record(partition.partition, n, b"u", b"v", 5, left.before) for n in range(start, left.end)]
+        return Chunk(partition, start, records)
+
+
+def never(_before: Split) -> bool:
+    return False
+
+
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
     fake = FakeConsumer()
+    monkeypatch.setattr(broker, "Rereader", FakeRereader)
     monkeypatch.setattr(broker, "_consumer", lambda _bootstrap, _group: fake)
     return fake
 
@@ -78,7 +90,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
 @pytest.fixture
 def source(consumer: FakeConsumer) -> KafkaSource:
     source = KafkaSource("")
-    source.use(Split("r1"))
+    source.use(Split("r1"), never)
     return source
 
 
@@ -91,63 +103,75 @@ def test_the_commit_names_the_next_offset_and_the_release(source: KafkaSource, c
     assert consumer.offsets == {P0: OffsetAndMetadata(5, "r1", -1)}
 
 
-def test_a_partition_that_another_release_encoded_starts_again(source: KafkaSource, consumer: FakeConsumer) -> None:
+def test_what_another_release_encoded_is_read_again_beside_what_is_new(
+    source: KafkaSource, consumer: FakeConsumer
+) -> None:
     consumer.offsets = {P0: OffsetAndMetadata(5, "r0", -1), P1: OffsetAndMetadata(5, "r1", -1)}
     consumer.assign(P0, P1)
     consumer.polled = {P0: [message(5)], P1: [message(5)]}
-    # what was fetched from the old place does not count
-    assert [record.partition for record in source.poll(0)] == [1]
-    assert consumer.rewound == [P0]
+    assert [(one.partition, one.offset, one.reread) for one in source.poll(0)] == [(0, 5, False), (1, 5, False)]
     # a worker that dies now leaves no doubt about what it may have written
-    assert consumer.offsets[P0] == OffsetAndMetadata(0, "r1", -1)
+    assert consumer.offsets[P0] == OffsetAndMetadata(5, "r1;0-5:r0", -1)
+    assert source.left() == 5
+    newest = source.reread()
+    assert newest is not None
+    assert [(one.offset, one.before) for one in newest] == [(3, (Split("r0"),)), (4, (Split("r0"),))]
+    assert source.reread() == newest, "until they are done"
+    source.reread_done()
     source.commit()
-    assert consumer.offsets[P0] == OffsetAndMetadata(0, "r1", -1)
-    consumer.polled = {P0: [message(0), message(4), message(5)]}
-    assert [record.before for record in source.poll(0)] == [Split("r0"), Split("r0"), None]
+    assert consumer.offsets == {P0: OffsetAndMetadata(6, "r1;0-3:r0", -1), P1: OffsetAndMetadata(6, "r1", -1)}
+    while source.reread() is not None:
+        source.reread_done()
+    assert source.left() == 0
+    source.commit()
+    assert consumer.offsets[P0] == OffsetAndMetadata(6, "r1", -1)
 
 
-def test_a_new_release_rewinds_what_is_owned(source: KafkaSource, consumer: FakeConsumer) -> None:
-    consumer.offsets = {P0: OffsetAndMetadata(5, "r1", -1)}
+def test_a_worker_that_takes_over_goes_on_with_what_is_left(source: KafkaSource, consumer: FakeConsumer) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(9, "r1;0-3:r0", -1)}
+    consumer.assign(P0)
+    consumer.polled = {}
+    source.poll(0)
+    assert [one.offset for one in source.reread() or []] == [1, 2]
+    consumer.assign()
+    assert (source.left(), source.reread_done(), source.reread()) == (0, None, None)
+
+
+def test_a_change_during_a_change_knows_what_may_have_encoded_each(source: KafkaSource, consumer: FakeConsumer) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(6, "r0", -1)}
     consumer.assign(P0)
     source.poll(0)
-    assert consumer.rewound == []
-    source.use(Split("r2"))
+    source.reread()
+    source.reread_done()
+    source.commit()
+    source.use(Split("r1", "c", 0.1), never)
     source.poll(0)
-    assert consumer.rewound == [P0]
+    # what was done is r1's; of what was not, some may be
+    assert consumer.offsets[P0].metadata == "r1+c@0.1;0-4:r0|r1;4-6:r1"
+    source.use(Split("r1"), never)
+    source.poll(0)
+    assert consumer.offsets[P0].metadata == "r1;0-4:r0|r1|r1+c@0.1;4-6:r1|r1+c@0.1"
 
 
-def test_a_canary_that_begins_and_grows_rewinds_and_says_who_was_encoded_by_what(
+def test_a_release_that_goes_on_with_the_states_reads_nothing_again(
     source: KafkaSource, consumer: FakeConsumer
 ) -> None:
-    consumer.offsets = {P0: OffsetAndMetadata(5, "r1", -1)}
-    consumer.assign(P0)
-    consumer.polled = {P0: [message(4)]}
+    consumer.offsets = {P0: OffsetAndMetadata(5, "r1", -1), P1: OffsetAndMetadata(5, "r1;0-2:r0", -1)}
+    consumer.assign(P0, P1)
     source.poll(0)
-    for share, before in ((0.1, Split("r1")), (0.2, Split("r1", "c", 0.1))):
-        source.use(Split("r1", "c", share))
-        assert source.poll(0) == []
-        assert [record.before for record in source.poll(0)] == [before]
-        source.commit()
-        assert consumer.offsets[P0] == OffsetAndMetadata(5, f"r1+c@{share}", -1)
-    assert consumer.rewound == [P0, P0]
-
-
-def test_a_partition_that_comes_back_is_not_taken_for_what_it_was(source: KafkaSource, consumer: FakeConsumer) -> None:
-    consumer.offsets = {P0: OffsetAndMetadata(5, "r0", -1)}
-    consumer.assign(P0)
-    consumer.polled = {P0: [message(0)]}
+    source.use(Split("grown"), lambda before: before == Split("r1"))
     source.poll(0)
-    assert source.poll(0)[0].before == Split("r0")
-    consumer.assign()
-    consumer.assign(P0)
-    assert source.poll(0)[0].before is None
+    assert consumer.offsets == {
+        P0: OffsetAndMetadata(5, "grown", -1),
+        P1: OffsetAndMetadata(5, "grown;0-2:r0|r1", -1),
+    }
 
 
 def test_a_partition_taken_over_half_way_goes_on(source: KafkaSource, consumer: FakeConsumer) -> None:
     consumer.offsets = {P0: OffsetAndMetadata(2, "r1", -1)}
     consumer.assign(P0)
     source.poll(0)
-    assert consumer.rewound == []
+    assert source.left() == 0
 
 
 def test_a_partition_that_was_lost_is_not_committed(source: KafkaSource, consumer: FakeConsumer) -> None:
@@ -181,15 +205,16 @@ def test_what_redis_lost_is_read_again_and_the_broker_is_told(source: KafkaSourc
     source.poll(0.1)
     assert source.places() == {0: Place(8, 10), 1: Place(5, 5)}
     source.rewind({0: 3, 7: 0})
-    assert consumer.sought == {P0: 3}
-    assert consumer.offsets == {P0: OffsetAndMetadata(3, "r1", -1), P1: OffsetAndMetadata(5, "r1", -1)}
-    assert source.places() == {0: Place(3, 3), 1: Place(5, 5)}
-    consumer.polled = {P0: [message(9), message(10)]}
-    old, new = source.poll(0.1)
-    assert (old.reread, new.reread) == (True, False)
-    assert old.before is not None
-    assert old.before.of("u") != "r1", "it counts as encoded by nobody"
+    assert consumer.offsets == {P0: OffsetAndMetadata(8, "r1;3-10:", -1), P1: OffsetAndMetadata(5, "r1", -1)}
+    assert source.places() == {0: Place(8, 10), 1: Place(5, 5)}
+    consumer.polled = {P0: [message(10)]}
+    assert [one.reread for one in source.poll(0.1)] == [False]
+    found = source.reread() or []
+    assert [one.offset for one in found] == [8, 9]
+    assert found[0].before == (NOBODY,)
+    source.reread_done()
     source.commit()
+    assert consumer.offsets[P0] == OffsetAndMetadata(11, "r1;3-8:", -1)
     assert source.places()[0] == Place(11, 11)
     consumer.assign(P1)
     assert set(source.places()) <= {1}

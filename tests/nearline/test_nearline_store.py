@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import permutations
 
 import msgspec
@@ -37,6 +38,15 @@ def test_a_state_comes_back_as_it_went(client: redis.Redis, store: StateStore) -
     assert store.write_states([(one, 3)]) == Written(1, 0)
     assert stored(client, "u") == one
     assert 59_000 < client.pttl(state_key("u")) <= 60_000
+
+
+def test_a_state_lives_as_long_as_it_may_be_used_whenever_it_was_encoded(
+    client: redis.Redis, store: StateStore
+) -> None:
+    now = int(time.time() * 1000)
+    store.write_states([(msgspec.structs.replace(state("u"), made_at=now - 20_000), 1)])
+    assert 20_000 < client.pttl(state_key("u")) <= 40_000
+    assert [store.keeps(at) for at in (0, now, now - 50_000, now - 60_001)] == [True, True, True, False]
 
 
 def test_candidates_come_back_as_they_went(client: redis.Redis, store: StateStore) -> None:

@@ -156,7 +156,7 @@ def test_a_new_release_encodes_everybody_again(
     tally = run(FakeSource(log), store, release, follow=Follow(Serving(renamed(release, "next"))))
     assert {one.release for one in all_states(client).values()} == {"next"}
     assert tally.count("states") == USERS
-    assert log.committed_release == "next"
+    assert log.label == "next"
     # what is read again says nothing about freshness
     assert tally.summary()["event_to_visible_ms"]["p50"] is None
 
@@ -218,7 +218,7 @@ def test_a_stop_during_an_outage_commits_nothing(store: StateStore, release: Rel
     stop = threading.Event()
 
     class Down:
-        written_to = store.written_to
+        written_to, keeps = store.written_to, store.keeps
 
         def forget(self, _users: object) -> None:
             stop.set()

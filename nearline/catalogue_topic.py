@@ -1,0 +1,83 @@
+"""The catalogue topic on Kafka: read by the follower, written by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import OffsetAndMetadata
+
+from nearline.catalogue import ChangeRecord
+from nearline.guarded import guarded
+from schemas.item_change import ItemChange, encode_change
+from schemas.topics import CATALOGUE_TOPIC, DEAD_LETTERS_TOPIC
+from schemas.window import DeadLetter
+
+GROUP = "beforehand-catalogue"
+SESSION_TIMEOUT_MS = 10_000
+SEND_TIMEOUT_S = 20
+
+
+class KafkaChanges:
+    """``nearline.catalogue.ChangeSource`` on Kafka. A follower that waits takes over when the other one ends."""
+
+    def __init__(self, bootstrap: str, group: str = GROUP) -> None:
+        """Connects. Raises ``StoreError`` when the broker does not answer."""
+        self._bootstrap = bootstrap
+        self._next: dict[Any, int] = {}
+        self._producer: Any = None
+        self._consumer: Any = guarded(
+            lambda: KafkaConsumer(
+                CATALOGUE_TOPIC,
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+                heartbeat_interval_ms=2_000,
+            )
+        )
+
+    def poll(self, timeout_s: float) -> list[ChangeRecord]:
+        polled: dict[Any, list[Any]] = guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
+        for partition, messages in polled.items():
+            self._next[partition] = messages[-1].offset + 1
+        return [
+            ChangeRecord(partition.partition, one.offset, one.key, one.value, one.timestamp)
+            for partition, messages in polled.items()
+            for one in messages
+        ]
+
+    def commit(self) -> None:
+        mine = self._consumer.assignment()
+        offsets = {one: OffsetAndMetadata(offset, "", -1) for one, offset in self._next.items() if one in mine}
+        if offsets:
+            guarded(lambda: self._consumer.commit(offsets))
+        self._next.clear()
+
+    def send_letters(self, letters: Sequence[DeadLetter]) -> None:
+        if not letters:
+            return
+        if self._producer is None:
+            self._producer = guarded(lambda: KafkaProducer(bootstrap_servers=self._bootstrap, acks="all"))
+        sent = [self._producer.send(DEAD_LETTERS_TOPIC, msgspec.json.encode(one)) for one in letters]
+        guarded(lambda: [one.get(timeout=SEND_TIMEOUT_S) for one in sent])
+
+    def close(self) -> None:
+        """Leave the group, so that another follower need not wait."""
+        guarded(lambda: self._consumer.close(autocommit=False))
+        if self._producer is not None:
+            self._producer.close(timeout=5)
+
+
+def send_changes(bootstrap: str, changes: Iterable[ItemChange]) -> int:
+    """Put changes into the topic; returns how many. They are there for good when it does. Raises ``StoreError``."""
+    producer: Any = guarded(lambda: KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5))
+    try:
+        sent = [producer.send(CATALOGUE_TOPIC, encode_change(one), one.item_id.encode()) for one in changes]
+        guarded(lambda: [one.get(timeout=SEND_TIMEOUT_S) for one in sent])
+    finally:
+        producer.close(timeout=5)
+    return len(sent)

@@ -1,0 +1,160 @@
+"""``beforehand catalogue``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+import msgspec
+
+from nearline.catalogue import CatalogueFollower
+from nearline.catalogue_metrics import CatalogueTally
+from nearline.catalogue_served import wait_served
+from nearline.catalogue_topic import KafkaChanges, send_changes
+from nearline.replay import SHOWN_BAD, lines
+from nearline.topics import ensure_topics
+from schemas.cli import Result, say, verb
+from schemas.errors import DataError, StoreError
+from schemas.item_change import Change, ItemChange, decode_change, encode_change
+from schemas.locations import ROOT, address
+from schemas.registry import Registry
+
+INSERT_TIMEOUT_S = 900
+
+
+def add_catalogue(verbs: Any) -> None:
+    """Add the verb to the room's parser."""
+    about = "New, changed and withdrawn items: follow the catalogue topic into releases, or send changes to it."
+    sub = verb(verbs, "catalogue", _run, about, "catalogue follow --data journey")
+    acts = sub.add_subparsers(dest="act", required=True, metavar="ACT")
+    follow = acts.add_parser("follow", help="insert what comes, until stopped; a second one waits to take over")
+    follow.add_argument("--data", default="journey", metavar="NAME", help="the data set of the current release")
+    follow.add_argument("--every", type=float, default=10.0, metavar="S", help="gather new items so long (10)")
+    follow.add_argument("--keep", type=int, default=3, metavar="N", help="of superseded insertions keep the newest (3)")
+    follow.add_argument("--until-idle", type=float, metavar="S", help="stop after S seconds without a record")
+    follow.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://HOST:P/metrics")
+    follow.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="another than %(default)s")
+    send = acts.add_parser("send", help="put changes from files into the topic")
+    send.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one change a line (schemas/json)")
+    withdraw = acts.add_parser("withdraw", help="take items out by their ids")
+    withdraw.add_argument("items", nargs="+", metavar="ITEM")
+    for one in (send, withdraw):
+        one.add_argument(
+            "--wait", action="store_true", help="until the service answers with them; says how long it took"
+        )
+        one.add_argument("--url", metavar="URL", help="of the service (default: $BEFOREHAND_ONLINE)")
+    for one in (follow, send, withdraw):
+        one.add_argument("--json", action="store_true", help="print one JSON object with the result, last, on stdout")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    kafka = address("kafka")
+    ensure_topics(kafka)
+    if args.act == "follow":
+        return _follow(args, kafka)
+    changes, bad = list[ItemChange](), 0
+    if args.act == "send":
+        changes, bad = _read(args.files)
+    else:
+        now = int(time.time() * 1000)
+        raws = [msgspec.json.encode({"item_id": item, "change": Change.WITHDRAWN, "at": now}) for item in args.items]
+        changes = [decode_change(raw, "ITEM") for raw in raws]
+    begun = time.monotonic()
+    result: dict[str, Any] = {"changes": send_changes(kafka, changes), "bad": bad}
+    if args.wait:
+        wait_served(args.url or address("online"), changes)
+        result["served_s"] = round(time.monotonic() - begun, 2)
+    say(f"{result['changes']:,} changes sent" + (f", served after {result['served_s']} s" if args.wait else ""))
+    return result
+
+
+def _read(files: Sequence[Path]) -> tuple[list[ItemChange], int]:
+    """The good lines, and how many are bad; those are told by their numbers."""
+    found, bad = list[ItemChange](), 0
+    for where, raw in lines(files):
+        try:
+            found.append(decode_change(raw, where))
+        except DataError as error:
+            bad += 1
+            if bad <= SHOWN_BAD:
+                say(f"left out: {error}")
+    return found, bad
+
+
+def _follow(args: argparse.Namespace, kafka: str) -> Result:
+    stop, tally, registry = Flag(), CatalogueTally(), Registry()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    if args.metrics_port is not None:
+        tally.serve(args.metrics_port, args.metrics_host)
+    source = KafkaChanges(kafka)
+
+    def current() -> str | None:
+        return registry.pointer().current
+
+    say("following the catalogue; Ctrl-C stops")
+    try:
+        CatalogueFollower(source, _inserter(args, current), current, every_s=args.every, tally=tally, stop=stop).run(
+            until_idle_s=args.until_idle
+        )
+    finally:
+        with suppress(StoreError):
+            source.close()
+    return tally.summary()
+
+
+def _inserter(
+    args: argparse.Namespace, current: Callable[[], str | None]
+) -> Callable[[Sequence[ItemChange]], dict[str, Any]]:
+    """``./beforehand insert`` in the offline tier's environment."""
+    command = [str(ROOT / "beforehand"), "insert", "--data", args.data, "--promote", "--keep", str(args.keep), "--json"]
+
+    def insert(changes: Sequence[ItemChange]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "changes.jsonl"
+            path.write_bytes(b"".join(encode_change(change) + b"\n" for change in changes))
+            done = _called([*command, "--changes", str(path)])
+        if done["release"] != current():
+            raise StoreError(
+                "another release was promoted meanwhile", where="registry", mend="It gets the changes next."
+            )
+        return done
+
+    return insert
+
+
+def _called(command: Sequence[str]) -> dict[str, Any]:
+    try:
+        # A session of its own: Ctrl-C stops the follower when the insertion is through, not in its midst.
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=INSERT_TIMEOUT_S,
+            start_new_session=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreError(f"the insertion did not run: {error}", where=command[0], mend="See `insert --help`.") from None
+    told = next(_objects(done.stdout), dict[str, Any]())
+    if done.returncode == 0 and "release" in told:
+        return told
+    kind = DataError if done.returncode == DataError.exit_code else StoreError
+    last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    raise kind(
+        told.get("error") or f"the insertion failed: {last}", where=told.get("where", ""), mend=told.get("mend", "")
+    )
+
+
+def _objects(out: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects among the lines, the last one first."""
+    for line in reversed(out.splitlines()):
+        with suppress(msgspec.DecodeError):
+            yield msgspec.json.decode(line, type=dict[str, Any])
