@@ -15,6 +15,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 LOWEST_PORT, OWN_PORTS, TRIES = 10_000, 12_000, 50
+PATIENCE_S = 5.0
 
 
 def redis_problem(port: int, timeout_s: float = 1.0) -> str | None:
@@ -77,7 +78,7 @@ def free_ports(wanted: dict[str, int | None]) -> dict[str, int]:
     ports: dict[str, int] = {}
     try:
         for name, preferred in wanted.items():
-            holder = _hold(preferred) or _fresh()
+            holder = _hold_soon(preferred) or _fresh()
             assert holder is not None, "the kernel has no free port"
             held.append(holder)
             ports[name] = holder.getsockname()[1]
@@ -85,6 +86,14 @@ def free_ports(wanted: dict[str, int | None]) -> dict[str, int]:
         for holder in held:
             holder.close()
     return ports
+
+
+def _hold_soon(port: int | None) -> socket.socket | None:
+    """A process that was just killed is gone before its threads are, and they have its port for a moment more."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (holder := _hold(port)) is None and port is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holder
 
 
 def _fresh() -> socket.socket | None:

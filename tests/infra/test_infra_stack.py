@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlparse
@@ -158,6 +159,24 @@ def test_a_fresh_port_is_none_that_an_outgoing_connection_may_get():
     if first > 22_000:
         assert all(10_000 <= port < first for port in ports.values())
     assert health.free_ports(ports) == ports, "free ones are kept"
+
+
+def test_a_port_that_is_given_back_in_a_moment_is_waited_for():
+    port = health.free_ports({"kept": None})["kept"]
+    with socket.socket() as dying:
+        dying.bind(("127.0.0.1", port))
+        dying.listen()
+        threading.Timer(0.3, dying.close).start()
+        assert health.free_ports({"kept": port}) == {"kept": port}
+
+
+def test_a_port_that_somebody_keeps_is_given_up(monkeypatch):
+    monkeypatch.setattr(health, "PATIENCE_S", 0.1)
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        taken = stranger.getsockname()[1]
+        assert health.free_ports({"wanted": taken})["wanted"] != taken
 
 
 def test_a_stranger_on_a_services_port_is_not_taken_for_it():
