@@ -66,6 +66,9 @@ def configuration(settings: JobSettings) -> dict[str, str]:
         "table.exec.mini-batch.allow-latency": f"{settings.refresh_ms} ms",
         "table.exec.mini-batch.size": str(MINI_BATCH_ROWS),
         "table.exec.state.ttl": f"{settings.state_lifetime_ms} ms",
+        # Rows go from one chained operator to the next as they are, not copied: none of these operators keeps one, the
+        # aggregation copies what it holds back for its mini-batch.
+        "pipeline.object-reuse": "true",
         # Optimises what both sinks share as one block: otherwise each sink would parse every record for itself.
         "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",
         "execution.checkpointing.interval": f"{round(CHECKPOINT_INTERVAL_S * 1000)} ms",

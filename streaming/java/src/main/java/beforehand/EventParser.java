@@ -67,7 +67,7 @@ final class EventParser {
     }
     String text;
     try {
-      text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(raw)).toString();
+      text = text(raw);
     } catch (CharacterCodingException error) {
       return ParsedEvent.bad(Reason.NOT_UTF8);
     }
@@ -76,6 +76,15 @@ final class EventParser {
     } catch (IOException error) {
       return ParsedEvent.bad(Reason.NOT_JSON);
     }
+  }
+
+  private static String text(byte[] raw) throws CharacterCodingException {
+    for (byte one : raw) {
+      if (one < 0) {
+        return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(raw)).toString();
+      }
+    }
+    return new String(raw, StandardCharsets.ISO_8859_1); // ASCII, as most records are: nothing to decode
   }
 
   private ParsedEvent read() throws IOException {
@@ -137,9 +146,19 @@ final class EventParser {
 
   private String id(JsonToken value, Reason reason) throws IOException {
     String id = value == JsonToken.VALUE_STRING ? json.getText() : "";
-    boolean printable = id.chars().allMatch(character -> character > 0x1f && character != 0x7f);
-    check(!id.isEmpty() && printable && id.codePointCount(0, id.length()) <= MAX_ID_CHARACTERS, reason);
+    boolean fits = id.length() <= MAX_ID_CHARACTERS || id.codePointCount(0, id.length()) <= MAX_ID_CHARACTERS;
+    check(!id.isEmpty() && fits && isPrintable(id), reason);
     return id;
+  }
+
+  private static boolean isPrintable(String id) {
+    for (int place = 0; place < id.length(); place++) {
+      char character = id.charAt(place);
+      if (character <= 0x1f || character == 0x7f) {
+        return false;
+      }
+    }
+    return true;
   }
 
   private String kind(JsonToken value) throws IOException {

@@ -1,10 +1,10 @@
 package beforehand;
 
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.flink.table.annotation.DataTypeHint;
 import org.apache.flink.table.annotation.FunctionHint;
+import org.apache.flink.table.data.StringData;
 import org.apache.flink.table.functions.AggregateFunction;
 
 /**
@@ -25,6 +25,7 @@ import org.apache.flink.table.functions.AggregateFunction;
 public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
   private static final int ID_OFFSET = Long.BYTES;
   private static final int NUM_TEXTS = 3;
+  private static final StringData FORGET = StringData.fromString(EventParser.FORGET);
 
   /** Entries, newest first: at as int64, then event_id, item_id and kind, each after its length as uint16. */
   public static class Buffer {
@@ -38,10 +39,17 @@ public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
     return new Buffer();
   }
 
+  /** Texts are Flink's own, whose bytes are there already. */
   public void accumulate(
-      Buffer buffer, String eventId, String itemId, String kind, Long at, Long arrivedAt, Integer size) {
+      Buffer buffer,
+      @DataTypeHint(value = "STRING", bridgedTo = StringData.class) StringData eventId,
+      @DataTypeHint(value = "STRING", bridgedTo = StringData.class) StringData itemId,
+      @DataTypeHint(value = "STRING", bridgedTo = StringData.class) StringData kind,
+      Long at,
+      Long arrivedAt,
+      Integer size) {
     buffer.arrivedAt = Math.max(buffer.arrivedAt, arrivedAt);
-    if (EventParser.FORGET.equals(kind)) {
+    if (FORGET.equals(kind)) {
       buffer.forgottenAt = Math.max(buffer.forgottenAt, at);
       buffer.entries = newerThan(buffer.entries, buffer.forgottenAt);
     } else if (at > buffer.forgottenAt) {
@@ -55,10 +63,8 @@ public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
       return null;
     }
     WindowJson json = new WindowJson();
-    ByteBuffer entries = ByteBuffer.wrap(buffer.entries);
-    while (entries.hasRemaining()) {
-      long at = entries.getLong();
-      json.add(readText(entries), readText(entries), readText(entries), at);
+    for (int offset = 0; offset < buffer.entries.length; offset = end(buffer.entries, offset)) {
+      json.add(buffer.entries, offset + ID_OFFSET, at(buffer.entries, offset));
     }
     return json.finish(buffer.arrivedAt);
   }
@@ -104,22 +110,16 @@ public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
     return made;
   }
 
-  private static byte[] encode(String eventId, String itemId, String kind, long at) {
-    byte[] id = eventId.getBytes(StandardCharsets.UTF_8);
-    byte[] item = itemId.getBytes(StandardCharsets.UTF_8);
-    byte[] action = kind.getBytes(StandardCharsets.UTF_8);
+  private static byte[] encode(StringData eventId, StringData itemId, StringData kind, long at) {
+    byte[] id = eventId.toBytes();
+    byte[] item = itemId.toBytes();
+    byte[] action = kind.toBytes();
     int length = Long.BYTES + NUM_TEXTS * Short.BYTES + id.length + item.length + action.length;
     ByteBuffer entry = ByteBuffer.allocate(length).putLong(at);
     for (byte[] text : new byte[][] {id, item, action}) {
       entry.putShort((short) text.length).put(text);
     }
     return entry.array();
-  }
-
-  private static String readText(ByteBuffer entries) {
-    byte[] text = new byte[Short.toUnsignedInt(entries.getShort())];
-    entries.get(text);
-    return new String(text, StandardCharsets.UTF_8);
   }
 
   private static int compareIds(byte[] old, int offset, byte[] entry) {
@@ -133,8 +133,9 @@ public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
     return ByteBuffer.wrap(entries).getLong(offset);
   }
 
-  private static int length(byte[] entries, int offset) {
-    return Short.toUnsignedInt(ByteBuffer.wrap(entries).getShort(offset));
+  /** Of the text at {@code offset}. */
+  static int length(byte[] entries, int offset) {
+    return Byte.toUnsignedInt(entries[offset]) << Byte.SIZE | Byte.toUnsignedInt(entries[offset + 1]);
   }
 
   private static int end(byte[] entries, int offset) {

@@ -1,6 +1,6 @@
 package beforehand;
 
-import java.time.Instant;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.metrics.Counter;
@@ -8,9 +8,12 @@ import org.apache.flink.metrics.MetricGroup;
 import org.apache.flink.runtime.execution.SuppressRestartsException;
 import org.apache.flink.table.annotation.DataTypeHint;
 import org.apache.flink.table.annotation.FunctionHint;
+import org.apache.flink.table.data.GenericRowData;
+import org.apache.flink.table.data.RowData;
+import org.apache.flink.table.data.StringData;
+import org.apache.flink.table.data.TimestampData;
 import org.apache.flink.table.functions.FunctionContext;
 import org.apache.flink.table.functions.ScalarFunction;
-import org.apache.flink.types.Row;
 
 /**
  * {@code READ_EVENT(value, arrived_at, forgetting, max_future_ms, max_bad_share)}: what became of one record.
@@ -29,8 +32,10 @@ import org.apache.flink.types.Row;
 @FunctionHint(
     output =
         @DataTypeHint(
-            "ROW<event_id STRING, user_id STRING, item_id STRING, kind STRING, `at` BIGINT, arrived_at BIGINT, "
-                + "reason STRING, payload BYTES>"))
+            value =
+                "ROW<event_id STRING, user_id STRING, item_id STRING, kind STRING, `at` BIGINT, arrived_at BIGINT, "
+                    + "reason STRING, payload BYTES>",
+            bridgedTo = RowData.class))
 public class ReadEvent extends ScalarFunction {
   private transient BadShare badShare;
   private transient Counter records;
@@ -45,15 +50,15 @@ public class ReadEvent extends ScalarFunction {
     metrics.gauge("bh_bad_share", () -> badShare.share(nowS()));
   }
 
-  /** Never null; see the class. */
-  public Row eval(
+  /** Never null; see the class. Rows, texts and times are Flink's own, which cost no conversion. */
+  public RowData eval(
       byte[] value,
-      @DataTypeHint("TIMESTAMP_LTZ(3)") Instant arrivedAt,
+      @DataTypeHint(value = "TIMESTAMP_LTZ(3)", bridgedTo = TimestampData.class) TimestampData arrivedAt,
       @DataTypeHint("BOOLEAN") Boolean forgetting,
       @DataTypeHint("BIGINT") Long maxFutureMs,
       @DataTypeHint("DOUBLE") Double maxBadShare) {
     ParsedEvent event = EventParser.parse(value, forgetting);
-    long arrivedAtMs = arrivedAt.toEpochMilli();
+    long arrivedAtMs = arrivedAt.getMillisecond();
     if (event.reason == null && event.at > arrivedAtMs + maxFutureMs) {
       event.fault(Reason.FUTURE);
     }
@@ -61,14 +66,19 @@ public class ReadEvent extends ScalarFunction {
     return event.reason == null ? good(event, arrivedAtMs) : bad(event.reason, value, arrivedAtMs);
   }
 
-  private static Row good(ParsedEvent event, long arrivedAtMs) {
-    return Row.of(event.eventId, event.userId, event.itemId, event.kind, event.at, arrivedAtMs, null, null);
+  private static RowData good(ParsedEvent event, long arrivedAtMs) {
+    return GenericRowData.of(
+        text(event.eventId), text(event.userId), text(event.itemId), text(event.kind), event.at, arrivedAtMs, null, null);
   }
 
-  private static Row bad(Reason reason, byte[] value, long arrivedAtMs) {
+  private static StringData text(String value) {
+    return value == null ? null : StringData.fromBytes(value.getBytes(StandardCharsets.UTF_8));
+  }
+
+  private static RowData bad(Reason reason, byte[] value, long arrivedAtMs) {
     byte[] raw = value == null ? new byte[0] : value;
     byte[] payload = raw.length > EventParser.MAX_RECORD_BYTES ? Arrays.copyOf(raw, EventParser.MAX_RECORD_BYTES) : raw;
-    return Row.of(null, null, null, null, null, arrivedAtMs, reason.label, payload);
+    return GenericRowData.of(null, null, null, null, null, arrivedAtMs, text(reason.label), payload);
   }
 
   private void count(Reason reason, double maxBadShare) {

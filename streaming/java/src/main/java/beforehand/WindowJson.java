@@ -1,53 +1,99 @@
 package beforehand;
 
-import java.io.ByteArrayOutputStream;
-import java.io.IOException;
-import java.io.UncheckedIOException;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonEncoding;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonFactory;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonGenerator;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.io.JsonStringEncoder;
 
-/** Writes one window as the contract {@code schemas.window.Window} says: events newest first, then arrived_at. */
+/**
+ * Writes one window as the contract {@code schemas.window.Window} says: events newest first, then arrived_at.
+ *
+ * <p>The texts are UTF-8 already, and few need an escape: they are copied, not decoded and encoded again.
+ */
 final class WindowJson {
-  private static final JsonFactory JSON = new JsonFactory();
+  private static final byte[] BEGIN = ascii("{\"events\":[");
+  private static final byte[] EVENT_ID = ascii("{\"event_id\":\"");
+  private static final byte[] ITEM_ID = ascii("\",\"item_id\":\"");
+  private static final byte[] KIND = ascii("\",\"kind\":\"");
+  private static final byte[] AT = ascii("\",\"at\":");
+  private static final byte[] ARRIVED_AT = ascii("],\"arrived_at\":");
   private static final int USUAL_BYTES = 4096;
 
-  private final ByteArrayOutputStream out = new ByteArrayOutputStream(USUAL_BYTES);
-  private final JsonGenerator json;
+  private byte[] out = new byte[USUAL_BYTES];
+  private int length;
+  private boolean first = true;
 
   WindowJson() {
-    try {
-      json = JSON.createGenerator(out, JsonEncoding.UTF8);
-      json.writeStartObject();
-      json.writeArrayFieldStart("events");
-    } catch (IOException error) {
-      throw new UncheckedIOException(error); // nothing is written but memory
-    }
+    put(BEGIN, 0, BEGIN.length);
   }
 
-  void add(String eventId, String itemId, String kind, long at) {
-    try {
-      json.writeStartObject();
-      json.writeStringField("event_id", eventId);
-      json.writeStringField("item_id", itemId);
-      json.writeStringField("kind", kind);
-      json.writeNumberField("at", at);
-      json.writeEndObject();
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
+  /** Adds an event: event_id, item_id and kind lie in {@code entries} from {@code offset}, each after its uint16 length. */
+  void add(byte[] entries, int offset, long at) {
+    if (!first) {
+      put((byte) ',');
     }
+    first = false;
+    int next = putText(EVENT_ID, entries, offset);
+    next = putText(ITEM_ID, entries, next);
+    putText(KIND, entries, next);
+    putNumber(AT, at);
+    put((byte) '}');
   }
 
   /** The bytes; nothing can be added any more. */
   byte[] finish(long arrivedAt) {
-    try {
-      json.writeEndArray();
-      json.writeNumberField("arrived_at", arrivedAt);
-      json.writeEndObject();
-      json.close();
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
+    putNumber(ARRIVED_AT, arrivedAt);
+    put((byte) '}');
+    return Arrays.copyOf(out, length);
+  }
+
+  private int putText(byte[] name, byte[] entries, int offset) {
+    put(name, 0, name.length);
+    int begin = offset + Short.BYTES;
+    int end = begin + LastEvents.length(entries, offset);
+    if (isPlain(entries, begin, end)) {
+      put(entries, begin, end - begin);
+    } else {
+      String text = new String(entries, begin, end - begin, StandardCharsets.UTF_8);
+      byte[] quoted = JsonStringEncoder.getInstance().quoteAsUTF8(text);
+      put(quoted, 0, quoted.length);
     }
-    return out.toByteArray();
+    return end;
+  }
+
+  private static boolean isPlain(byte[] text, int begin, int end) {
+    for (int place = begin; place < end; place++) {
+      byte one = text[place];
+      if (one == '"' || one == '\\' || (one >= 0 && one < 0x20)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private void putNumber(byte[] name, long value) {
+    put(name, 0, name.length);
+    byte[] digits = ascii(Long.toString(value));
+    put(digits, 0, digits.length);
+  }
+
+  private void put(byte one) {
+    makeRoom(1);
+    out[length++] = one;
+  }
+
+  private void put(byte[] bytes, int begin, int count) {
+    makeRoom(count);
+    System.arraycopy(bytes, begin, out, length, count);
+    length += count;
+  }
+
+  private void makeRoom(int count) {
+    if (length + count > out.length) {
+      out = Arrays.copyOf(out, Math.max(2 * out.length, length + count));
+    }
+  }
+
+  private static byte[] ascii(String text) {
+    return text.getBytes(StandardCharsets.ISO_8859_1);
   }
 }

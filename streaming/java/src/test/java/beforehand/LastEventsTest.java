@@ -17,6 +17,7 @@ import java.util.Random;
 import java.util.stream.Collectors;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.table.data.StringData;
 import org.apache.flink.types.Row;
 import org.junit.jupiter.api.Test;
 
@@ -35,9 +36,13 @@ class LastEventsTest {
   private LastEvents.Buffer fold(LastEvents.Buffer buffer, List<Row> arrivals, int size) {
     for (Row event : arrivals) {
       function.accumulate(
-          buffer, event.getFieldAs(0), event.getFieldAs(1), event.getFieldAs(2), event.getFieldAs(3), 7L, size);
+          buffer, text(event, 0), text(event, 1), text(event, 2), event.getFieldAs(3), 7L, size);
     }
     return buffer;
+  }
+
+  private static StringData text(Row event, int place) {
+    return StringData.fromString(event.getFieldAs(place));
   }
 
   private List<Row> window(List<Row> arrivals, int size) {
@@ -170,7 +175,12 @@ class LastEventsTest {
 
   @Test
   void idsAreEscapedAsJsonNeedsIt() {
-    List<Row> arrivals = List.of(Row.of("\"\\{}\u2028", "中😀", "click", 1L));
+    List<Row> arrivals = List.of(Row.of("\"\\{}\u2028\b", "中😀", "click", 1L));
     assertEquals(arrivals, window(arrivals, 3));
+    List<Row> many = new ArrayList<>();
+    for (char one = 1; one < 0x300; one++) {
+      many.add(Row.of("e" + one, one + "i", "cart", 1_000L - one));
+    }
+    assertEquals(many, window(many, many.size()));
   }
 }
