@@ -16,6 +16,7 @@ SUBJECTS = {
         "nearline",
         "the near-line path: events per CPU-second, freshness, bytes per user, rebuild",
     ),
+    "decode": ("offline", "the decoder's search: CPU with and without limits; heads beside cross-attention"),
     "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
     "plan": ("online", "DAG parsing, a plan of 100 assets, promotions under load: failed and mixed answers"),

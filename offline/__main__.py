@@ -80,6 +80,11 @@ def main(argv: list[str]) -> None:
 
         about = "Measure the semantic index at the size of a large shop, on made-up items, on one thread."
         bench.arguments(cli.verb(verbs, "bench", bench.run, about, "bench index --items 1000000 --json"))
+    elif argv[:2] == ["bench", "decode"]:
+        from offline import decode_bench as decode
+
+        about = "Measure the decoder's search, with and without limits, on made-up items and weights." + decode.ABOUT
+        decode.arguments(cli.verb(verbs, "bench", decode.run, about, "bench decode --json"))
     elif argv[:2] == ["bench", "quality"]:
         from offline.quality import verb as quality
 

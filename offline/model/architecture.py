@@ -7,7 +7,9 @@ import msgspec
 from schemas.plan import Plan
 
 FIRST_WIDTH = 16
-"""Beam at the first level; it doubles at each level after it and ends at ``k_max``."""
+"""Beam at the first level; it doubles at each level after it."""
+CONSIDERED = 2
+"""Items for each place of the answer that the item head chooses from: the last cut is its own, not the codes' alone."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +32,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beam(self) -> list[int]:
-        """Beam width after each level: 16, 32, …, ``k_max``. The early levels are narrow, for they decide least."""
+        """Beam width after each level: 16, 32, …, 2 · ``k_max``. The early levels are narrow, for they decide least."""
         widths = [min(FIRST_WIDTH << level, self.k_max) for level in range(self.levels - 1)]
-        return [*widths, self.k_max]
+        return [*widths, CONSIDERED * self.k_max]
 
 
 def from_plan(plan: Plan, *, num_items: int, num_buckets: int, vector_width: int, codes: int) -> Architecture:

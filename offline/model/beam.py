@@ -109,7 +109,7 @@ class Beam(nn.Module):
         return item, path, affinity + take(items.bias, item), near
 
     def search(self, query: Tensor, levels: Sequence[Level], limits: Limits) -> Nodes:
-        """The best leaves [B, k_max] by log-probability."""
+        """The best leaves [B, 2 · k_max] by log-probability: more than are asked for, so that the item head chooses."""
         start = torch.zeros_like(query[:, :1])
         beam = Nodes(start.long(), start, start.long()[:, :, None][:, :, :0])
         for depth, level in enumerate(levels):

@@ -75,6 +75,19 @@ def test_excluded_items_take_no_place_in_the_beam():
     assert not set(first[0]) & set(second[0])
 
 
+def test_the_item_head_chooses_among_more_items_than_the_answer_holds():
+    codes = in_order({(a, b, c) for a in range(4) for b in range(4) for c in range(4)})
+    generator = generator_for(codes, k_max=5)
+    request = request_for(generator, batch=1)
+    by_codes, _ = decode(generator, request._replace(weights=torch.tensor([1.0, 0.0, 0.0, 1.0])))
+    with torch.no_grad():
+        generator.item_bias += 100.0
+        generator.item_bias[by_codes[0]] -= 100.0
+    items, _ = decode(generator, request._replace(weights=torch.tensor([1.0, 1.0, 0.0, 1.0])))
+    assert -1 not in items[0]
+    assert not set(items[0]) & set(by_codes[0])
+
+
 def test_an_exclusion_beyond_the_catalogue_is_ignored():
     generator = generator_for(np.array([[0, 0, 0], [0, 1, 0]]))
     request = request_for(generator)
