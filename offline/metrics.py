@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 CUTS = (5, 10, 50)
 BINS = 10
+BLOCK = 1_000
+NOTHING = -2
+"""No item, and not the padding of lists either."""
 JUDGED_BY = ("recall_at_10", "recall_at_50")
 """What settings are chosen by, on validation, unless said otherwise."""
 
@@ -21,18 +24,25 @@ def quality(lists: NDArray[np.integer], targets: Sequence[NDArray[np.int64]]) ->
     Recall@k is hits in the first k over the number of targets; NDCG@k is the gain with 1/log2(rank + 1) over the
     best possible gain of as many targets. ``lists`` [cases, ≥ 1] holds item numbers, best first, -1 padding.
     """
+    names = [f"{what}_at_{cut}" for what in ("recall", "ndcg") for cut in CUTS]
+    if not len(targets):
+        return dict.fromkeys(names, 0.0)
     gain = 1.0 / np.log2(np.arange(2, 2 + CUTS[-1]))
     best = np.r_[0.0, np.cumsum(gain)]
-    rows = []
-    for found, wanted in zip(lists[:, : CUTS[-1]], targets, strict=True):
-        hit = np.isin(found, wanted) & (found >= 0)
-        rows.append(
-            [hit[:cut].sum() / len(wanted) for cut in CUTS]
-            + [gain[: len(hit[:cut])][hit[:cut]].sum() / best[min(cut, len(wanted))] for cut in CUTS]
-        )
-    names = [f"{what}_at_{cut}" for what in ("recall", "ndcg") for cut in CUTS]
-    mean = np.mean(rows, axis=0) if rows else np.zeros(len(names))
-    return dict(zip(names, map(float, mean), strict=True))
+    size = np.array([len(wanted) for wanted in targets])
+    hit = np.concatenate([_hits(lists[at : at + BLOCK], targets[at : at + BLOCK]) for at in range(0, len(size), BLOCK)])
+    recall = [hit[:, :cut].sum(1) / size for cut in CUTS]
+    ndcg = [hit[:, :cut] @ gain[: len(hit[0, :cut])] / best[np.minimum(size, cut)] for cut in CUTS]
+    return dict(zip(names, (float(values.mean()) for values in recall + ndcg), strict=True))
+
+
+def _hits(lists: NDArray[np.integer], targets: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Whether each of the first 50 of ``lists`` is among the case's targets: [cases, ≤ 50]."""
+    wanted = np.full((len(targets), max(len(one) for one in targets)), NOTHING, np.int64)
+    for row, one in enumerate(targets):
+        wanted[row, : len(one)] = one
+    found = lists[:, : CUTS[-1]]
+    return (found[:, :, None] == wanted[:, None, :]).any(-1) & (found >= 0)
 
 
 def beyond(lists: NDArray[np.integer], vectors: Floats, bought: NDArray[np.int64]) -> dict[str, float]:

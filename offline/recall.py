@@ -21,9 +21,9 @@ from schemas.graphs import decoder_arrays, gap_feature
 
 Floats = NDArray[np.float32]
 BATCH = 32
-PATH = (0.1, 0.25, 0.5, 1.0)
-NEAR = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0)
-FLOORS = (0.005, 0.02, 0.08)
+PATH = (0.0, 0.1, 0.25, 0.5, 1.0)
+NEAR = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0)
+FLOORS = (0.005, 0.02, 0.05, 0.1)
 Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
 
 

@@ -33,6 +33,7 @@ def train(build: Build, folder: Path) -> Result:
         "aligned": progress.aligned.outcome,
         "pairs": progress.aligned.pairs,
         "aligned_values": progress.aligned.values,
+        "cold_lift": progress.lift,
         "says": f"{progress.epoch} epochs, best {progress.best_epoch}; aligned: {progress.aligned.outcome}",
     }
 

@@ -1,7 +1,7 @@
 """Data sets as the papers use them: every user's last item is the test, the one before it validation.
 
 ``beauty`` and ``scientific`` are folders with ``items.parquet`` and ``sequences.parquet``; they have an order but no
-times, so events are taken to be a day apart, each a session of its own.
+times, so events are taken to be a week apart, each a session of its own, and the clock says nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from schemas.errors import DataError
 from schemas.names import Kind
 
 Ints = NDArray[np.int64]
-DAY_MS = 86_400_000
-BEGIN_MS = 15_000 * DAY_MS
+WEEK_MS = 7 * 86_400_000
+BEGIN_MS = 2_000 * WEEK_MS
 SHORTEST = 3
 """A user with fewer items has nothing left to train on."""
-MOST_VALIDATION = 3_000
+MOST_VALIDATION = 6_000
 TEXTS = ("text", "title", "categories")
 LABELS = ("brand",)
 
@@ -127,7 +127,7 @@ def _there(items: pl.DataFrame, names: tuple[str, ...]) -> list[str]:
 def _histories(users: list[str], lists: list[Ints]) -> Histories:
     lengths = np.array([len(row) for row in lists], np.int64)
     item = np.concatenate(lists)
-    at = BEGIN_MS + DAY_MS * (np.arange(len(item)) - np.repeat(np.cumsum(lengths) - lengths, lengths))
+    at = BEGIN_MS + WEEK_MS * (np.arange(len(item)) - np.repeat(np.cumsum(lengths) - lengths, lengths))
     kinds = np.full(len(item), Kind.PURCHASE.number, np.int64)
     return Histories(users, np.r_[0, np.cumsum(lengths)], item, kinds, at, np.arange(len(item)))
 
@@ -135,6 +135,6 @@ def _histories(users: list[str], lists: list[Ints]) -> Histories:
 def _case(user: str, row: Ints, window: int) -> Case:
     """The last of ``row`` is asked for."""
     seen = row[:-1][-window:]
-    times = BEGIN_MS + DAY_MS * np.arange(len(row) - 1 - len(seen), len(row) - 1)
-    at = BEGIN_MS + DAY_MS * (len(row) - 1)
+    times = BEGIN_MS + WEEK_MS * np.arange(len(row) - 1 - len(seen), len(row) - 1)
+    at = BEGIN_MS + WEEK_MS * (len(row) - 1)
     return Case(user, 0, at, seen, np.full(len(seen), Kind.PURCHASE.number, np.int64), times, row[-1:], [])

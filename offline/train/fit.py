@@ -16,6 +16,7 @@ from offline.model.architecture import Architecture
 from offline.model.generator import Generator
 from offline.recall import Recaller
 from offline.train.align import align
+from offline.train.cold import lift_cold
 from offline.train.examples import Examples
 from offline.train.losses import Losses
 from offline.train.ranks import Ranks
@@ -56,7 +57,7 @@ class Where:
 def fit(
     arch: Architecture, material: Material, model: ModelPlan, checkpoint: Path, where: Where
 ) -> tuple[Generator, Progress]:
-    """Train, then align; goes on from ``checkpoint`` if there is one.
+    """Train, align, and lift the items that nobody took; goes on from ``checkpoint`` if there is one.
 
     Threads, processes and seed given, the bits are too.
     """
@@ -84,6 +85,9 @@ def fit(
     progress = trainer.run(checkpoint)
     if model.align and where.ranks.first:  # the first process writes; the others are done
         progress.aligned = align(losses.cpu(), examples, value, model.seed)
+    if where.ranks.first:
+        bought = np.bincount(material.train.item, minlength=arch.num_items)
+        progress.lift = lift_cold(generator, bought, value)
     return generator, progress
 
 

@@ -9,17 +9,22 @@ import torch
 from helpers_offline import architecture
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from offline.build.stage import Build
 from offline.build.stages import run_build
 from offline.histories import Buckets, Case, Histories
 from offline.index.neighbours import nearest_items
 from offline.index.trie import trie_arrays
+from offline.model.generator import Generator
+from offline.train.cold import lift_cold
 from offline.train.examples import Examples
 from offline.train.fit import Material, Where, fit
 from offline.train.losses import Losses
 from offline.train.ranks import Ranks
-from offline.train.trainer import Trainer
+from offline.train.trainer import WEIGHTS, Trainer, _nearer
 from schemas.plan import load_plan
 
 NUM_ITEMS, WINDOW = 24, 6
@@ -129,10 +134,10 @@ def test_a_training_that_was_killed_ends_in_the_same_bits(tmp_path, monkeypatch)
     whole, _ = fitted(tmp_path / "whole")
     judge = Trainer._judge
 
-    def die(self, progress, checkpoint):
+    def die(self, progress, checkpoint, mean):
         if progress.epoch == 1:
             raise KilledError
-        judge(self, progress, checkpoint)
+        judge(self, progress, checkpoint, mean)
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(Trainer, "_judge", die)
@@ -141,6 +146,41 @@ def test_a_training_that_was_killed_ends_in_the_same_bits(tmp_path, monkeypatch)
     assert progress.epoch == 3
     ours, theirs = whole.state_dict(), resumed.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_is_kept_is_the_mean_of_the_last_steps(tmp_path):
+    fitted(tmp_path, load_plan(overrides=["model.epochs=1", "model.batch_size=16", f"model.window={WINDOW}"]))
+    best, mean, last = (load_file(tmp_path / name) for name in (f"best-{WEIGHTS}", f"mean-{WEIGHTS}", WEIGHTS))
+    assert torch.equal(best["item_bias"], mean["item_bias"])
+    assert not torch.equal(best["item_bias"], last["item_bias"])
+
+
+def test_the_mean_reaches_back_a_tenth_of_the_steps_then_a_hundred():
+    mean, naive = AveragedModel(nn.Linear(1, 1, bias=False), avg_fn=_nearer), 0.0
+    network = nn.Linear(1, 1, bias=False)
+    for step in range(1_500):
+        nn.init.constant_(network.weight, float(value := step % 7))
+        mean.n_averaged.fill_(step)
+        mean.update_parameters(network)
+        share = 1 / min(100, step / 10 + 1)
+        naive = (1 - share) * naive + share * value
+    assert mean.module.weight.item() == pytest.approx(naive, abs=1e-3)
+
+
+def test_items_that_nobody_took_are_lifted_until_it_costs_something():
+    generator = Generator(architecture(NUM_ITEMS), np.ones((NUM_ITEMS, 5)), np.zeros((NUM_ITEMS, 3)))
+    bought = np.r_[0, 0, np.ones(NUM_ITEMS - 2, np.int64)]
+    worth = {0.0: 1.0, 1.0: 1.1, 2.0: 0.996, 3.0: 0.99, 4.0: 2.0}
+
+    def value(some):
+        level = some.item_bias[2:].mean()
+        return worth[round(float(some.item_bias[0] - level), 3)]
+
+    assert lift_cold(generator, bought, value) == 2.0
+    assert generator.item_bias[:2].tolist() == [2.0, 2.0]
+    assert not generator.free.weight[:2].any()
+    assert generator.free.weight[2:].any()
+    assert lift_cold(generator, np.ones(NUM_ITEMS), value) == 0.0
 
 
 def test_training_learns(tmp_path):
