@@ -1,13 +1,14 @@
 """Who decodes next and with whom, and who can't be in time. Pure: numbers in, choices out.
 
-Jobs stand in order: the more valuable first, then the one whose deadline comes first, then the first to come. A free
-worker takes the first job that can still be in time and as many companions as the learned cost curve allows.
-Nobody waits for company.
+Jobs stand in order: while all of them can be in time the one whose deadline comes first; when there is too much to do,
+the more valuable first. A free worker takes the first job that can still be in time and as many companions as the
+learned cost curve allows. Nobody waits for company.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from online.ladder import Usual
@@ -40,6 +41,8 @@ class Curve:
     def __init__(self, max_batch: int = MAX_BATCH) -> None:
         self._usual = [Usual() for _ in range(max_batch)]
         self._seen = [0] * max_batch
+        self._runs = 0
+        self._known: tuple[object, tuple[list[float], int]] | None = None
 
     @property
     def single(self) -> Usual:
@@ -48,6 +51,7 @@ class Curve:
 
     def took(self, size: int, seconds: float) -> None:
         """One more run."""
+        self._runs += 1
         usual = self._usual[size - 1]
         if size > 1 and not self._seen[size - 1]:
             usual.s, usual.deviation_s = seconds, 0.0
@@ -57,20 +61,28 @@ class Curve:
 
     def forget(self) -> None:
         """After a fault: what was learnt may no longer hold. The single run's time stays as a first guess."""
+        self._runs += 1
         self._seen = [0] * len(self._seen)
 
     def of(self, size: int) -> float:
         """What a run of ``size`` may take: the usual time and twice its deviation. It never falls with the size."""
-        return max(self._guess(n) for n in range(1, size + 1))
+        return self._learnt()[0][size - 1]
 
     def size(self) -> int:
         """The largest size that costs no more per job than a smaller one."""
-        best = 1
-        if self._seen[0]:
-            for n in range(2, len(self._usual) + 1):
-                if self.of(n) / n <= self.of(best) / best:
+        return self._learnt()[1]
+
+    def _learnt(self) -> tuple[list[float], int]:
+        """Costs by size, and the best size. A crowd asks for them hundreds of times between two runs."""
+        state = (self._runs, self.single.safe_s)  # others may ease the single run's
+        if self._known is None or self._known[0] != state:
+            costs = list(accumulate((self._guess(n) for n in range(1, len(self._usual) + 1)), max))
+            best = 1
+            for n in range(2, len(costs) + 1 if self._seen[0] else 0):
+                if costs[n - 1] / n <= costs[best - 1] / best:
                     best = n
-        return best
+            self._known = (state, (costs, best))
+        return self._known[1]
 
     def _guess(self, size: int) -> float:
         if size > 1 and not self._seen[size - 1]:
@@ -99,17 +111,30 @@ def hopeless(waiting: Sequence[Waiting], free_at: float, curve: Curve, workers: 
     ``free_at`` is when a worker is expected to be free. Who is given up takes no place.
     """
     lost: list[int] = []
-    kept = 0
+    kept, done_in = 0, pace(min(limit, len(waiting)), curve, workers)
     for position, job in enumerate(waiting):
-        if kept < limit and finish(kept, free_at, curve, workers) <= job.ends_at:
+        if kept < limit and free_at + done_in[kept] <= job.ends_at:
             kept += 1
         else:
             lost.append(position)
     return lost
 
 
+def all_in_time(ends_at: Sequence[float], free_at: float, curve: Curve, workers: int) -> bool:
+    """Nobody is late when the one whose deadline comes first goes first. ``ends_at`` is in that order."""
+    done_in = pace(len(ends_at), curve, workers)
+    return all(free_at + took <= end for took, end in zip(done_in, ends_at, strict=True))
+
+
 def finish(ahead: int, free_at: float, curve: Curve, workers: int) -> float:
     """When a job with ``ahead`` before it is expected to be done."""
+    return free_at + pace(ahead + 1, curve, workers)[ahead]
+
+
+def pace(count: int, curve: Curve, workers: int) -> list[float]:
+    """How long after a worker is free the first ``count`` of a line are expected to be done, each."""
     size = curve.size()
-    rounds, place = divmod(ahead, size * workers)
-    return free_at + rounds * curve.of(size) + curve.of(place // workers + 1)
+    costs = [curve.of(n) for n in range(1, size + 1)]
+    rounds = range(-(-count // (size * workers)))
+    ends = [done * costs[-1] + costs[place // workers] for done in rounds for place in range(size * workers)]
+    return ends[:count]

@@ -11,6 +11,8 @@ from online.deadline import Clock
 
 TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
+STORE_TURNS = 2
+"""Of them, while the store's own time limit runs."""
 KEPT = 5
 """Turns whose median counts: one stall of the machine is not overload, three in five are."""
 STALE_S = 0.1
@@ -79,11 +81,12 @@ class Ranks:
 
 
 class Door:
-    """Admission, before any work is done for a request."""
+    """Admission, before any work is done for a request. ``store_timeout_s``: a look-up that takes longer is in vain."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic, store_timeout_s: float = float("inf")) -> None:
         self.turns = Turns(clock)
         self._ranks = Ranks()
+        self._most_s = store_timeout_s * TURNS / STORE_TURNS
 
     def enter(self) -> float:
         """A request is first looked at. Returns for how long, as a turn takes, it has waited to be; seconds."""
@@ -92,9 +95,10 @@ class Door:
         return waited_s
 
     def admits(self, value: float, remaining_s: float) -> bool:
-        """Is there time for ``TURNS`` turns? The less a request is worth, the less of its time it may count on.
+        """Is there time for ``TURNS`` turns, and for the look-up's? The less a request is worth, the less of its time
+        it may count on.
 
         So that as turns get longer the least valuable are shed first and the loop stays quick for the others.
         """
         share = LEAST_SHARE + (1 - LEAST_SHARE) * self._ranks.rank(value)
-        return TURNS * self.turns.s <= share * remaining_s
+        return TURNS * self.turns.s <= share * min(remaining_s, self._most_s)

@@ -1,4 +1,9 @@
-"""The line of jobs before the decode threads: ordered by value, bounded, shared by the loop and the workers."""
+"""The line of jobs before the decode threads: ordered, bounded, shared by the loop and the workers.
+
+Ordered by deadline as long as everybody can be in time: then it costs nobody anything, and those that are worth little
+don't wait behind all others in every small crowd. When somebody can't be, by value, until ``PRESSED_S`` after the last
+time that was so.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from online.batching import Curve, batch, finish, hopeless
+from online.batching import Curve, all_in_time, batch, finish, hopeless
 from online.deadline import Clock
 from online.graph import Array, Stop
 from online.release import Release
 from schemas.names import Reason
 
 MAX_WAITING = 64
+PRESSED_S = 0.5
 
 
 def _none() -> Array:
@@ -64,7 +70,7 @@ class Job:
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """Its place in the line: by value, then by deadline, then by arrival."""
+        """Its place in the line when there is too much to do: by value, then by deadline, then by arrival."""
         return (-self.value, self.ends_at, self.queued_at)
 
     def settle(self, decoded: Decoded) -> None:
@@ -95,6 +101,7 @@ class Line:
         self._running: list[Run] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._pressed_until = float("-inf")
 
     @property
     def in_flight(self) -> int:
@@ -104,18 +111,22 @@ class Line:
     def room(self, value: float, ends_at: float) -> bool:
         """Would a job of this value be in time? Before an empty line: yes, for what a run takes is judged elsewhere."""
         with self._changed:
+            now = self._clock()
             ahead = bisect.bisect(self._waiting, (-value, ends_at), key=_rank)
             if not ahead and len(self._running) < self._workers:
                 return True
-            return ahead < MAX_WAITING and finish(ahead, self._free_at(), self._curve, self._workers) <= ends_at
+            if now >= self._pressed_until and self._fits([*self._waiting_ends(), ends_at], now):
+                return True
+            return ahead < MAX_WAITING and finish(ahead, self._free_at(now), self._curve, self._workers) <= ends_at
 
     def add(self, job: Job) -> list[Job]:
         """Let it in. Returns those that have lost their chance, which may be itself: they are out of the line."""
         with self._changed:
             bisect.insort(self._waiting, job, key=lambda each: each.rank)
             lost: list[Job] = []
-            if len(self._waiting) > 1 or len(self._running) >= self._workers:
-                gone = hopeless(self._waiting, self._free_at(), self._curve, self._workers, MAX_WAITING)
+            now = self._clock()
+            if (len(self._waiting) > 1 or len(self._running) >= self._workers) and self._pressed(now):
+                gone = hopeless(self._waiting, self._free_at(now), self._curve, self._workers, MAX_WAITING)
                 lost = [self._waiting.pop(position) for position in reversed(gone)]
             self._changed.notify()
             return lost
@@ -133,16 +144,24 @@ class Line:
         """Wait for jobs and take the next batch; None when the line is closed."""
         with self._changed:
             while not self._closed:
-                now = self._clock()
-                chosen = batch(self._waiting, now, self._curve) or self._daring(now)
-                if chosen:
-                    run = Run([self._waiting[position] for position in chosen], now)
-                    for position in reversed(chosen):
-                        self._waiting.pop(position).run = run
-                    self._running.append(run)
+                if run := self.choose():
                     return run
                 self._changed.wait()
             return None
+
+    def choose(self) -> Run | None:
+        """The next batch if there is one now. Only who holds the line may call it."""
+        now = self._clock()
+        order = self._waiting if now < self._pressed_until else sorted(self._waiting, key=_deadline)
+        chosen = [order[n] for n in batch(order, now, self._curve) or self._daring(order, now)]
+        if not chosen:
+            return None
+        run = Run(chosen, now)
+        for job in chosen:
+            self._waiting.remove(job)
+            job.run = run
+        self._running.append(run)
+        return run
 
     def ended(self, run: Run) -> None:
         """The worker is done with it."""
@@ -156,14 +175,27 @@ class Line:
             self._waiting.clear()
             self._changed.notify_all()
 
-    def _daring(self, now: float) -> list[int]:
+    def _daring(self, order: Sequence[Job], now: float) -> list[int]:
         """The curve allows for bad luck; one that would be in time without is still tried, or nothing is learnt."""
         usual_s = self._curve.single.s
-        return [n for n, job in enumerate(self._waiting) if now + usual_s <= job.ends_at][:1]
+        return [n for n, job in enumerate(order) if now + usual_s <= job.ends_at][:1]
 
-    def _free_at(self) -> float:
+    def _pressed(self, now: float) -> bool:
+        """There is, or just was, more to do than can be done in time."""
+        if not self._fits(self._waiting_ends(), now):
+            self._pressed_until = now + PRESSED_S
+        return now < self._pressed_until
+
+    def _waiting_ends(self) -> list[float]:
+        return [job.ends_at for job in self._waiting]
+
+    def _fits(self, ends_at: list[float], now: float) -> bool:
+        """So many jobs may wait, and each can be in time."""
+        few = len(ends_at) <= MAX_WAITING
+        return few and all_in_time(sorted(ends_at), self._free_at(now), self._curve, self._workers)
+
+    def _free_at(self, now: float) -> float:
         """When a worker is expected to be free."""
-        now = self._clock()
         if len(self._running) < self._workers:
             return now
         return max(now, min(run.begun + self._curve.of(len(run.jobs)) for run in self._running))
@@ -171,3 +203,7 @@ class Line:
 
 def _rank(job: Job) -> tuple[float, float]:
     return (-job.value, job.ends_at)
+
+
+def _deadline(job: Job) -> tuple[float, float]:
+    return (job.ends_at, job.queued_at)

@@ -68,7 +68,7 @@ class Recall:
         self.releases = releases
         self.lanes = Lanes(plan.online)
         self.decoder = self.lanes.small
-        self.door = Door()
+        self.door = Door(store_timeout_s=float(plan.online.store_timeout))
         self.metrics = metrics or Metrics()
         self.model_metrics = ModelMetrics(self.metrics.registry)
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
@@ -74,6 +74,7 @@ class Report(msgspec.Struct):
     cpu_s: float = 0.0  # of this process
     latency_ms: list[float] = []
     communication_ms: float = 0.0  # of all answers together
+    stages_ms: dict[str, float] = {}  # the ledgers' stages, and what is outside of them, of all answers together
     rungs: dict[str, int] = {}
     skipped: dict[str, int] = {}  # why generate did not answer
 
@@ -87,6 +88,7 @@ class Generator:
         self._report = Report()
         self._rungs: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._stages: defaultdict[str, float] = defaultdict(float)
         expected = Path(job.expected).read_bytes() if job.expected else msgspec.msgpack.encode({})
         self._expected = msgspec.msgpack.decode(expected, type=dict[str, list[str]])
 
@@ -109,7 +111,7 @@ class Generator:
             due.put_nowait(None)
         await asyncio.gather(*lanes)
         report.seconds, report.cpu_s = time.perf_counter() - begun, time.process_time() - cpu
-        report.rungs, report.skipped = dict(self._rungs), dict(self._skipped)
+        report.rungs, report.skipped, report.stages_ms = dict(self._rungs), dict(self._skipped), dict(self._stages)
         return report
 
     def _arrivals(self, begun: float) -> Iterator[float]:
@@ -161,7 +163,10 @@ class Generator:
         report.late_in_service += response.ledger.total_ms > job.budget_ms + job.slack_ms
         report.wrong_user += response.user_id != user_id or not self._own(response)
         report.latency_ms.append(took_ms)
-        report.communication_ms += took_ms - response.ledger.total_ms + response.ledger.stages_ms.get("store", 0.0)
+        outside_ms, stages_ms = took_ms - response.ledger.total_ms, response.ledger.stages_ms
+        report.communication_ms += outside_ms + stages_ms.get("store", 0.0)
+        for stage, stage_ms in {**stages_ms, "outside": outside_ms}.items():
+            self._stages[stage] += stage_ms
         self._rungs[response.rung] += 1
         if response.rung is Rung.GENERATE:
             report.generated += 1

@@ -86,6 +86,7 @@ def costs(report: Report, used_s: float) -> dict[str, Any]:
         "requests_per_cpu_s": report.requests / used_s,
         "live_cpu_ms": used_s / report.requests * 1000,
         "items_per_answer": report.num_items / max(1, report.generated),
+        "stages_ms_at_60": {name: ms / len(report.latency_ms) for name, ms in report.stages_ms.items()},
         "communication_share": report.communication_ms / sum(report.latency_ms),
         "generator_cpu_us": report.cpu_s / report.requests * 1e6,
     }

@@ -73,3 +73,11 @@ def test_the_least_valuable_are_shed_first_and_none_without_time(clock):
     for _ in range(KEPT):
         door.turns.took(0.05)
     assert not door.admits(1000.0, 0.05)
+
+
+def test_nobody_is_let_in_whose_look_up_would_be_in_vain(clock):
+    """Two of the turns are spent while the store's own limit runs; more time than that helps nobody."""
+    for door, lets_in in ((Door(clock), True), (Door(clock, store_timeout_s=0.015), False)):
+        for _ in range(KEPT):
+            door.turns.took(0.010)
+        assert door.admits(1.0, 1.0) is lets_in

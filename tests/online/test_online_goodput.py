@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from statistics import mean
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from online.batching import Curve, batch, hopeless
-from online.line import MAX_WAITING
+from online.batching import Curve
+from online.line import Job, Line, Run
 
 BUDGET_S = 0.05
 COST_S = {1: 0.0020, 2: 0.0030, 3: 0.0041, 4: 0.0052}
+RELEASE: Any = SimpleNamespace(id="r")
 
 
-@dataclass(order=True)
-class Request:
-    rank: tuple[float, float]
-    value: float = field(compare=False)
-    ends_at: float = field(compare=False)
-    release_id: str = field(compare=False, default="r")
+class Sleeper:
+    """A future of the test's: nobody awaits it."""
+
+    def done(self) -> bool:
+        return False
 
 
 def arrivals(seed: int, load: float, count: int = 2000) -> list[tuple[float, float]]:
@@ -31,54 +34,60 @@ def arrivals(seed: int, load: float, count: int = 2000) -> list[tuple[float, flo
     return made
 
 
-def goodput(requests: list[tuple[float, float]], rank) -> tuple[float, float]:
-    """Shares of the value and of the number that are done in time, when ``rank(value, at)`` orders the line."""
+def served(requests: list[tuple[float, float]], say: Callable[[float], float]) -> list[tuple[float, float]]:
+    """Worth and wait of those that are done in time, when each says that it is worth ``say(value)``."""
     curve = Curve()
     for size, seconds in COST_S.items():
         for _ in range(200):
             curve.took(size, seconds)
-    waiting: list[Request] = []
-    running: list[Request] = []
-    free_at, won, done = 0.0, 0.0, 0
+    clock = SimpleNamespace(now=0.0)
+    line = Line(curve, 1, lambda: clock.now)
+    waiting: dict[Job, float] = {}
+    run: Run | None = None
+    free_at, done = 0.0, list[tuple[float, float]]()
     upcoming = iter([*requests, (float("inf"), 0.0)])
     arriving = next(upcoming)
-    while arriving[0] < float("inf") or waiting or running:
-        now = min(arriving[0], free_at) if running or waiting else arriving[0]
-        if running and free_at <= now:
-            assert all(free_at <= each.ends_at for each in running), "a run made a member late"
-            won, done, running = won + sum(each.value for each in running), done + len(running), []
-        if arriving[0] <= now:
+    while arriving[0] < float("inf") or run is not None:
+        clock.now = min(arriving[0], free_at) if run is not None else arriving[0]
+        if run is not None and free_at <= clock.now:
+            assert all(free_at <= job.ends_at for job in run.jobs), "a run made a member late"
+            done += [(waiting.pop(job), clock.now - job.queued_at) for job in run.jobs]
+            line.ended(run)
+            run = None
+        if arriving[0] <= clock.now:
             at, value = arriving
-            waiting.append(Request((rank(value, at), at), value, at + BUDGET_S))
-            waiting.sort()
-            for position in reversed(hopeless(waiting, max(free_at, now), curve, 1, MAX_WAITING)):
-                waiting.pop(position)
+            job = Job(RELEASE, {}, cast("Any", Sleeper()), value=say(value), ends_at=at + BUDGET_S, queued_at=at)
+            waiting[job] = value
+            for lost in line.add(job):
+                del waiting[lost]
             arriving = next(upcoming)
-        if not running and waiting:
-            chosen = batch(waiting, now, curve)
-            if not chosen:
-                waiting.clear()  # none can be in time
-            else:
-                running = [waiting[position] for position in chosen]
-                for position in reversed(chosen):
-                    waiting.pop(position)
-                free_at = now + COST_S[len(running)]
-    return won / sum(value for _, value in requests), done / len(requests)
+        if run is None and (run := line.choose()):
+            free_at = clock.now + COST_S[len(run.jobs)]
+    return done
+
+
+def share(done: list[tuple[float, float]], requests: list[tuple[float, float]]) -> float:
+    """Of the value."""
+    return sum(value for value, _ in done) / sum(value for _, value in requests)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_capacity_goes_to_the_valuable_and_none_is_wasted(seed):
     requests = arrivals(seed, load=1.5)
-    by_value, number = goodput(requests, lambda value, _at: -value)
-    first_come, _ = goodput(requests, lambda _value, at: at)
+    by_value = served(requests, lambda value: value)
+    first_come = served(requests, lambda _value: 1.0)
     draw = random.Random(seed)
-    at_random, _ = goodput(requests, lambda _value, _at: draw.random())
-    assert by_value > 1.15 * max(first_come, at_random)
-    assert number > 0.63, "two thirds is what there is capacity for"
+    at_random = served(requests, lambda _value: draw.random())
+    assert share(by_value, requests) > 1.15 * max(share(first_come, requests), share(at_random, requests))
+    assert len(by_value) / len(requests) > 0.63, "two thirds is what there is capacity for"
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_below_capacity_everybody_is_served(seed):
-    won, number = goodput(arrivals(seed, load=0.6), lambda value, _at: -value)
-    assert won > 0.995
-    assert number > 0.995
+def test_below_capacity_everybody_is_served_and_nobody_waits_for_being_worth_little(seed):
+    requests = arrivals(seed, load=0.6)
+    done = served(requests, lambda value: value)
+    assert len(done) > 0.995 * len(requests)
+    done.sort()
+    little, much = done[: len(done) // 2], done[len(done) // 2 :]
+    assert mean(wait for _, wait in little) < 1.1 * mean(wait for _, wait in much)
+    assert max(wait for _, wait in done) < BUDGET_S / 2

@@ -67,13 +67,25 @@ async def crowd(decoder, release, jobs):
     return await asyncio.gather(first, *tasks)
 
 
-def test_the_most_valuable_run_first(decoder, release):
+def test_when_somebody_cant_be_in_time_the_most_valuable_run_first(decoder, release, monkeypatch):
+    monkeypatch.setattr("online.line.PRESSED_S", LONG_S)
     gated = dataclasses.replace(release, decoder=Gate())
     values = [3.0, 1.0, 9.0, 1.0, 7.0]
-    done = asyncio.run(crowd(decoder, gated, [(n, v, LONG_S) for n, v in enumerate(values)]))
-    assert {d.reason for d in done} == {Reason.OK}
+    jobs = [(n, v, LONG_S) for n, v in enumerate(values)]
+    first, hopeless, *done = asyncio.run(crowd(decoder, gated, [(99, 0.5, 0.0), *jobs]))
+    assert hopeless.reason is not Reason.OK
+    assert {d.reason for d in (first, *done)} == {Reason.OK}
     order = [n for batch in gated.decoder.batches[1:] for n in batch]
     assert order == [2, 4, 0, 1, 3]
+
+
+def test_while_all_can_be_in_time_nobody_waits_for_being_worth_little(decoder, release):
+    gated = dataclasses.replace(release, decoder=Gate())
+    jobs = [(0, 9.0, LONG_S + 2), (1, 1.0, LONG_S), (2, 5.0, LONG_S + 1), (3, 0.1, LONG_S - 1)]
+    done = asyncio.run(crowd(decoder, gated, jobs))
+    assert {d.reason for d in done} == {Reason.OK}
+    order = [n for batch in gated.decoder.batches[1:] for n in batch]
+    assert order == [3, 1, 2, 0]
 
 
 def test_those_who_wait_share_a_run_and_nobody_waits_for_company(decoder, release):
