@@ -67,7 +67,8 @@ class CrossHead(nn.Module):
             at = at + table(prefix[:, :, place])
         key, value = self.key_value(memory).chunk(2, dim=-1)
         mask = torch.where((memory != 0).any(-1), 0.0, MASKED)[:, None, None]
-        seen = functional.scaled_dot_product_attention(*map(self._split, (self.ask(self.norm(at)), key, value)), mask)
+        asked, key, value = (self._split(rows) for rows in (self.ask(self.norm(at)), key, value))
+        seen = functional.scaled_dot_product_attention(asked, key, value, attn_mask=mask)
         at = at + self.dropout(self.back(seen.transpose(1, 2).flatten(2)))
         return self.head(at, prefix)
 
@@ -87,9 +88,9 @@ class EachRowHead(LevelHead):
 class FirstPart(nn.Linear):
     """Of a query with rows behind it only the joined row."""
 
-    def forward(self, query: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """[B, (1 + R) · d] → [B, d]."""
-        return super().forward(query[:, : self.in_features])
+        return super().forward(input[:, : self.in_features])
 
 
 class CrossDecoder(Decoder):
