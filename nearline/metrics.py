@@ -19,6 +19,8 @@ COUNTS = {
     "stale": "States that the store dropped because it had a newer one",
     "candidates": "Candidate lists written",
     "dead_letters": "Records that became a dead letter",
+    "rows": "Rows that the encoder computed",
+    "rows_whole": "Rows that encoding every window whole would have taken",
     "unknown_items": "Events left out: the release has no such item",
     "forgotten": "Users deleted by a tombstone",
     "lost_partitions": "Partitions read again because Redis had lost their states",

@@ -15,7 +15,7 @@ import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
 
 from schemas.errors import ReleaseError
-from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, decoder_arrays
+from schemas.graphs import DECODER, ENCODER_ARRAYS, INTENT_ENCODER, INTENT_STEP, decoder_arrays
 from schemas.lineage import LINEAGE, Family, read_lineage
 from schemas.locations import public_key_path, releases_dir
 from schemas.registry import ReleaseRow
@@ -55,6 +55,7 @@ class Release:
     item_number: Mapping[str, int]  # item id → number
     users: Mapping[str, int]  # user id → profile bucket
     family: Family | None = None  # of a release that grew by insertion
+    step: Any = None  # InferenceSession of intent_step.onnx, of a release with a long window
 
     @property
     def id(self) -> str:
@@ -113,6 +114,7 @@ def load_release(folder: Path, public_key: Path | None = None) -> Release:
         item_number={item: number for number, item in enumerate(catalogue.item_ids)},
         users=_decode(folder / PROFILES, Profiles).users,
         family=_family(folder, manifest),
+        step=_session(folder / INTENT_STEP) if INTENT_STEP in manifest.content.files else None,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nearline.candidates import ListMaker
 from nearline.release import Release
 from nearline.states import Made, Reading, StateMaker
+from nearline.stepping import ROW_CACHE_BYTES
 from schemas.canary import Split
 from schemas.state import Candidates, IntentState
 
@@ -44,14 +45,16 @@ class Serving:
 class Makers:
     """Makes each user's state and list with the user's own release: no state holds anything of two."""
 
-    def __init__(self, serving: Serving, before: Makers | None = None) -> None:
+    def __init__(
+        self, serving: Serving, before: Makers | None = None, *, row_cache_bytes: int = ROW_CACHE_BYTES
+    ) -> None:
         """``before``: what was in use; what it has of the same releases is used again."""
         self.serving, self.split = serving, serving.split
         self._states: dict[str, StateMaker] = {}
         self._lists: dict[str, ListMaker] = {}
         for name, release in serving.releases.items():
             known = before is not None and name in before._states
-            self._states[name] = before._states[name] if before and known else StateMaker(release)
+            self._states[name] = before._states[name] if before and known else StateMaker(release, row_cache_bytes)
             self._lists[name] = before._lists[name] if before and known else ListMaker(release)
 
     def is_done(self, reading: Reading) -> bool:
@@ -68,7 +71,14 @@ class Makers:
             [state for one in made for state in one.states],
             [refused for one in made for refused in one.refused],
             sum(one.num_unknown for one in made),
+            sum(one.num_rows for one in made),
+            sum(one.num_whole for one in made),
         )
+
+    def forget(self, users: Iterable[str]) -> None:
+        """Keep nothing of them in memory."""
+        for maker in self._states.values():
+            maker.forget(users)
 
     def lists(self, states: Sequence[tuple[IntentState, int]]) -> list[tuple[Candidates, int]]:
         """Lists for states with their sequences; what is of a release that is not in use any more is left out."""

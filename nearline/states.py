@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from nearline.encode import KINDS, History, IntentEncoder, history, stored_rows
 from nearline.neighbours import Neighbours
 from nearline.release import Release
+from nearline.stepping import ROW_CACHE_BYTES, StepEncoder, encoded_part
 from schemas.canary import Split
 from schemas.errors import DataError
 from schemas.event import MAX_AT_MS, MAX_RECORD_BYTES, MIN_AT_MS
@@ -111,13 +114,16 @@ class Made:
     states: list[tuple[IntentState, Reading]]
     refused: list[tuple[Reading, str]]
     num_unknown: int  # events of items that the release does not know
+    num_rows: int = 0  # encoded
+    num_whole: int = 0  # that encoding every window whole would have taken
 
 
 class StateMaker:
     """Makes intent states with one release."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, row_cache_bytes: int = ROW_CACHE_BYTES) -> None:
         self.release = release
+        self._step = StepEncoder(release, row_cache_bytes) if release.step is not None else None
         self._encoder = IntentEncoder(release)
         self._neighbours = Neighbours.of_release(release)
 
@@ -128,8 +134,10 @@ class StateMaker:
         bucket's defaults. A state is as old as its window: encoding it again makes it no younger.
         """
         model, numbers = self.release.model, self.release.item_number
+        before = self._step.num_encoded if self._step else 0
         histories = [history(reading.window.events, numbers, model.window) for reading in readings]
-        rows, broken = stored_rows(self._encoder.rows(histories))
+        rows, broken = stored_rows(self._rows(readings, histories))
+        num_whole = sum(len(one.items) for one in histories)
         now = now_ms if now_ms is not None else int(time.time() * 1000)
         bad = set(broken)
         return Made(
@@ -140,7 +148,27 @@ class StateMaker:
             ],
             refused=[(readings[n], f"not finite: the state of user {readings[n].user_id!r}") for n in broken],
             num_unknown=sum(one.num_unknown for one in histories),
+            num_rows=self._step.num_encoded - before if self._step else num_whole,
+            num_whole=num_whole,
         )
+
+    def forget(self, users: Iterable[str]) -> None:
+        """Keep nothing of them in memory."""
+        if self._step is not None:
+            for user_id in users:
+                self._step.forget(user_id)
+
+    def _rows(self, readings: Sequence[Reading], histories: Sequence[History]) -> NDArray[np.float32]:
+        """The rows of each window [B, R, d]. Nothing is kept of who is only encoded again: none is expected soon."""
+        if self._step is None:
+            return self._encoder.rows(histories)
+        model, numbers = self.release.model, self.release.item_number
+        parts = [history(encoded_part(one.window.events, model.window), numbers, model.window) for one in readings]
+        rows = [
+            self._step.row(one.user_id, part, keep=not one.record.reread)
+            for one, part in zip(readings, parts, strict=True)
+        ]
+        return np.stack(rows) if rows else np.zeros((0, model.state_rows, model.width), np.float32)
 
     def _state(self, reading: Reading, past: History, rows: bytes, made_at: int) -> IntentState:
         neighbour_items, neighbour_scores = self._neighbours.of(past.items)

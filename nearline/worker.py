@@ -14,6 +14,7 @@ from nearline.held import HeldWriter
 from nearline.metrics import Tally
 from nearline.serving import Makers, Serving
 from nearline.states import Made, Reading, Sorted, dead_letter, sort_out
+from nearline.stepping import ROW_CACHE_BYTES
 from nearline.store import Forgotten, StateStore, UnreachedError, Written
 from nearline.written import Place
 from schemas.cli import say
@@ -52,7 +53,9 @@ class Worker:
         candidates_per_s: float,
         tally: Tally,
         stop: Flag,
+        row_cache_bytes: int = ROW_CACHE_BYTES,
     ) -> None:
+        """``row_cache_bytes``: of the memory for rows of long windows, by release."""
         self._source = source
         self._store, self._writer = store, HeldWriter(store)
         self._follower = follower
@@ -63,7 +66,8 @@ class Worker:
         self._lag_at, self._cut_off = 0.0, False
         self._forgotten: Sequence[Forgotten] = ()
         self._again: list[Reading] = []  # read again and not yet encoded again, the first one last
-        self._use(Makers(serving))
+        self._row_cache_bytes = row_cache_bytes
+        self._use(Makers(serving, row_cache_bytes=row_cache_bytes))
 
     def remember(self, forgotten: Sequence[Forgotten]) -> None:
         """Mark the forgotten before anything is written: Redis may be new, and the topic may hold older windows."""
@@ -76,7 +80,7 @@ class Worker:
         while not self._stop.is_set():
             if (serving := self._follower.newer(self._makers.serving)) is not None:
                 say(f"{serving} from now on; the users concerned are encoded again")
-                self._use(Makers(serving, self._makers))
+                self._use(Makers(serving, self._makers, row_cache_bytes=self._row_cache_bytes))
             size = self._step()
             if self._encode_again() or size:
                 last_record_at = time.monotonic()
@@ -137,6 +141,7 @@ class Worker:
             return False
         self._waiting.add(_numbered(made))
         self._tally.add(states=written.written, stale=written.stale, reencoded=len(due))
+        self._tally.add(rows=made.num_rows, rows_whole=made.num_whole)
         if not self._again:
             self._source.reread_done()
             self._tally.left.set(self._source.left())
@@ -186,12 +191,15 @@ class Worker:
             if state.arrived_at and not reading.record.reread:
                 self._tally.visible(now_ms - state.arrived_at)
         self._waiting.drop(batch.forgotten)
+        self._makers.forget(batch.forgotten)
         self._waiting.add(_numbered(made))
         self._tally.add(
             states=written.written,
             stale=written.stale,
             dead_letters=len(batch.letters),
             unknown_items=made.num_unknown,
+            rows=made.num_rows,
+            rows_whole=made.num_whole,
             forgotten=len(batch.forgotten),
         )
 

@@ -12,6 +12,7 @@ from nearline.broker import KafkaSource
 from nearline.following import ReleaseFollower
 from nearline.forgotten import read_forgotten
 from nearline.metrics import Tally
+from nearline.stepping import ROW_CACHE_BYTES
 from nearline.store import Forgotten, StateStore
 from nearline.topics import ensure_topics
 from nearline.worker import Worker
@@ -20,6 +21,7 @@ from schemas.errors import StoreError
 from schemas.locations import address
 from schemas.plan import load_plan
 from schemas.registry import Registry
+from schemas.units import num_bytes
 
 
 def add_worker(verbs: Any) -> None:
@@ -38,6 +40,13 @@ def add_worker(verbs: Any) -> None:
         "--release",
         metavar="ID",
         help="encode with this release and stay with it (default: current, and the canary for its share)",
+    )
+    sub.add_argument(
+        "--row-cache",
+        type=num_bytes,
+        default=ROW_CACHE_BYTES,
+        metavar="SIZE",
+        help="memory for the rows of long windows (default: 256MB)",
     )
     sub.add_argument("--metrics-port", type=int, metavar="P", help="Prometheus metrics at http://HOST:P/metrics")
     sub.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="another than %(default)s: in a pod")
@@ -67,6 +76,7 @@ def _run(args: argparse.Namespace) -> Result:
             candidates_per_s=plan.nearline.candidates_per_s,
             tally=tally,
             stop=stop,
+            row_cache_bytes=args.row_cache,
         )
         worker.remember(forgotten)
         worker.run(once=args.once, until_idle_s=args.until_idle)

@@ -15,17 +15,33 @@ from torch import Tensor, nn
 
 from offline.index.trie import category_sets
 from offline.model.generator import Generator
+from offline.model.intent_step import IntentStep
 from offline.release_folder import OPSET
 from schemas.errors import ReleaseError
-from schemas.graphs import CATEGORY_SETS, DECODER, ENCODER_ARRAYS, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
+from schemas.graphs import (
+    CATEGORY_SETS,
+    DECODER,
+    ENCODER_ARRAYS,
+    INTENT_ENCODER,
+    INTENT_STEP,
+    LONG_WINDOW,
+    PROMPT_ENCODER,
+    decoder_arrays,
+)
 
 MAX_IR = 10
 """Of ONNX files that onnxruntime 1.20 reads, the oldest that releases declare (``offline.release_folder``)."""
 TOLERANCE = 1e-4
 Inputs = Mapping[str, Tensor]
-OUTPUTS = {INTENT_ENCODER: ("rows",), PROMPT_ENCODER: ("prompt",), DECODER: ("item", "score")}
+OUTPUTS = {
+    INTENT_ENCODER: ("rows",),
+    INTENT_STEP: ("rows", "key", "value"),
+    PROMPT_ENCODER: ("prompt",),
+    DECODER: ("item", "score"),
+}
 Axes = Sequence[str]
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of every operator that is not installed
+STEP_INPUTS = ("item", "kind", "gap", "past_key", "past_value")
 DECODER_REQUEST = ("intent", "prompt", "neighbour_item", "neighbour_score", "exclude", "allow", "weights")
 
 
@@ -50,7 +66,8 @@ def model_arrays(generator: Generator, trie: Mapping[str, np.ndarray], category:
 def export_graphs(
     generator: Generator, arrays: Mapping[str, np.ndarray], samples: Mapping[str, Inputs], folder: Path
 ) -> None:
-    """Write the three graphs into ``folder``; ``samples`` holds, by graph, inputs of its own (arrays left out).
+    """Write the graphs into ``folder``, the step only for a long window; ``samples`` holds, by graph, inputs of its
+    own (arrays left out).
 
     Raises:
         ReleaseError: onnxruntime and torch disagree on the samples.
@@ -62,6 +79,8 @@ def export_graphs(
         PROMPT_ENCODER: generator.prompt_encoder,
         DECODER: generator.beam,
     }
+    if generator.arch.window >= LONG_WINDOW:
+        modules[INTENT_STEP] = IntentStep(generator.intent_encoder)
     for name, module in modules.items():
         tables = {array: torch.from_numpy(arrays[array]) for array in graph_arrays(name, levels)}
         inputs = {**samples[name], **tables}
@@ -71,7 +90,7 @@ def export_graphs(
 
 def graph_arrays(graph: str, levels: int) -> Sequence[str]:
     """The arrays that a graph takes beside its own inputs."""
-    return {INTENT_ENCODER: ENCODER_ARRAYS, PROMPT_ENCODER: (), DECODER: decoder_arrays(levels)}[graph]
+    return () if graph == PROMPT_ENCODER else decoder_arrays(levels) if graph == DECODER else ENCODER_ARRAYS
 
 
 def check_parity(module: nn.Module, inputs: Inputs, path: Path) -> None:
@@ -141,6 +160,9 @@ def _axes(graph: str, levels: int) -> Mapping[str, Axes]:
     if graph == INTENT_ENCODER:
         window = ("B", "T")
         return {"item": window, "kind": window, "gap": window, "item_in": ("rows_in",)}
+    if graph == INTENT_STEP:
+        new, past = ("B", "n"), ("B", "", "", "S")
+        return dict(zip(STEP_INPUTS, (new, new, new, past, past), strict=True)) | {"item_in": ("rows_in",)}
     if graph == PROMPT_ENCODER:
         local = ("B", "E")
         return {"bucket": ("B",), "clock": ("B",), "codes": local, "kind": local, "age": local}

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER
+from schemas.graphs import DECODER, INTENT_ENCODER, INTENT_STEP, PROMPT_ENCODER
 from schemas.lineage import LINEAGE, Lineage
 from schemas.release import (
     ARRAYS,
@@ -36,7 +36,7 @@ MINIMUM_RUNTIMES = {"onnxruntime": "1.20", "opset": str(OPSET)}
 
 
 class Parts(msgspec.Struct, kw_only=True):
-    """What a release is made of. ``graphs`` is the folder that holds the three ONNX files."""
+    """What a release is made of. ``graphs`` is the folder that holds the ONNX files."""
 
     model: Model
     graphs: Path
@@ -82,7 +82,8 @@ def make_release(parent: Path, parts: Parts, key: Ed25519PrivateKey, *, made_at_
 
 def _write_files(folder: Path, parts: Parts) -> None:
     (folder / ARRAYS).mkdir()
-    for name in (INTENT_ENCODER, PROMPT_ENCODER, DECODER):
+    step = (INTENT_STEP,) if (parts.graphs / INTENT_STEP).exists() else ()
+    for name in (INTENT_ENCODER, PROMPT_ENCODER, DECODER, *step):
         shutil.copyfile(parts.graphs / name, folder / name)
     for name, array in sorted(parts.arrays.items()):
         np.save(folder / ARRAYS / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)

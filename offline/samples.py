@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from offline.model.architecture import Architecture
-from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER
+from schemas.graphs import DECODER, INTENT_ENCODER, INTENT_STEP, PROMPT_ENCODER
 from schemas.names import Kind
 
 BATCH = 4
@@ -24,6 +24,7 @@ def sample_inputs(
     rng = np.random.default_rng(seed)
     inputs = {
         INTENT_ENCODER: _windows(rng, arch),
+        INTENT_STEP: _steps(np.random.default_rng(seed), arch),
         PROMPT_ENCODER: _local_events(rng, arch, codes),
         DECODER: _requests(rng, arch, num_categories, neighbours, weights),
     }
@@ -43,6 +44,18 @@ def _windows(rng: np.random.Generator, arch: Architecture) -> dict[str, np.ndarr
         "item": np.where(real, rng.integers(1, arch.num_items + 1, real.shape), 0),
         "kind": np.where(real, rng.integers(1, len(Kind) + 1, real.shape), 0),
         "gap": np.where(real, rng.exponential(1.0, real.shape), 0.0).astype(np.float32),
+    }
+
+
+def _steps(rng: np.random.Generator, arch: Architecture) -> dict[str, np.ndarray]:
+    """Three new events after five."""
+    new, past = (BATCH, 3), (BATCH, arch.layers, arch.heads, 5, arch.width // arch.heads)
+    return {
+        "item": rng.integers(1, arch.num_items + 1, new),
+        "kind": rng.integers(1, len(Kind) + 1, new),
+        "gap": rng.exponential(1.0, new).astype(np.float32),
+        "past_key": rng.standard_normal(past).astype(np.float32),
+        "past_value": rng.standard_normal(past).astype(np.float32),
     }
 
 

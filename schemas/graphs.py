@@ -10,6 +10,10 @@ intent_encoder.onnx
     gap float32 [B, T] (``gap_feature`` of the time since the event before; 0 for the first),
     item_in float32 [N + 1, d]
     → rows float32 [B, T, d]. Causal: a new event adds a row and changes no older one. The state is the last R rows.
+intent_step.onnx, of releases with a long window
+    item, kind int64 and gap float32 [B, n] of the new events (no padding), past_key and past_value float32
+    [B, layers, heads, S, d / heads] of the S events before, item_in float32 [N + 1, d]
+    → rows float32 [B, n, d], key and value float32 [B, layers, heads, n, d / heads]: the rows of the whole encoder
 prompt_encoder.onnx
     bucket int64 [B], clock float32 [B, 4] (``clock_feature``), codes int64 [B, E, L] (newest last, -1 padding),
     kind int64 [B, E] (0 padding), age float32 [B, E] (``gap_feature`` of the event's age)
@@ -28,6 +32,9 @@ import math
 from collections.abc import Container
 
 INTENT_ENCODER = "intent_encoder.onnx"
+INTENT_STEP = "intent_step.onnx"
+LONG_WINDOW = 200
+"""Releases with a window of so many events or more hold ``intent_step.onnx``: from there on a cached row is cheaper."""
 PROMPT_ENCODER = "prompt_encoder.onnx"
 DECODER = "decoder.onnx"
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER
+from schemas.graphs import DECODER, INTENT_ENCODER, INTENT_STEP, PROMPT_ENCODER
 
 FP32, FP16, INT8 = "fp32", "fp16", "int8"
 GRAPHS = (INTENT_ENCODER, PROMPT_ENCODER, DECODER)
@@ -122,7 +122,9 @@ def judge_variants(folder: Path, judge: Judge) -> list[Judged]:
             except Exception as error:  # noqa: BLE001
                 found.append(Judged(graph, kind, failed=f"{type(error).__name__}: {str(error)[:200]}"))
             copy.unlink(missing_ok=True)
-        best = found[0] if graph in KEPT else choose(found)
+        # Beside a step the whole encoder stays as exact as it: their rows are used for one another.
+        stays = graph in KEPT or (graph == INTENT_ENCODER and (folder / INTENT_STEP).exists())
+        best = found[0] if stays else choose(found)
         judged += [msgspec.structs.replace(one, chosen=one is best) for one in found]
     return judged
 

@@ -36,11 +36,22 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
         """``x`` [B, T, d], ``distance`` int64 [T, T] in 0 … window - 1, ``mask`` [B, 1, T, T] added → [B, T, d]."""
+        return self.mix(x, *self.parts(x), distance, mask)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of each row, [B, heads, T, d / heads]: they depend on nothing but the row."""
         batch, length, width = x.shape
-        parts = self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1)
         query, key, value = (
-            part.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts
+            part.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1)
         )
+        return query, key, value
+
+    def mix(  # noqa: PLR0917
+        self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, distance: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Rows ``x`` [B, n, d] with what they see, ``key`` and ``value`` of S rows; ``distance`` [n, S]."""
+        batch, length, width = x.shape
         scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
         weights = torch.softmax(scores + self.distance[:, distance] + mask, dim=-1)
         mixed = (weights @ value).transpose(1, 2).reshape(batch, length, width)
@@ -77,12 +88,15 @@ class IntentEncoder(nn.Module):
             with torch.no_grad():
                 block.down.weight *= CALM
 
+    def inputs(self, item: Tensor, kind: Tensor, gap: Tensor, item_in: Tensor) -> Tensor:
+        """What goes into the first block: [B, T, d]."""
+        said = functional.embedding(item, item_in) + self.kind(kind) + self.gap(gap.unsqueeze(-1))
+        return self.dropout(self.norm_in(said))
+
     def forward(self, item: Tensor, kind: Tensor, gap: Tensor, item_in: Tensor) -> Tensor:
         """Rows [B, T, d], oldest first; rows of padding are zero."""
         real = item > 0
-        x = self.dropout(
-            self.norm_in(functional.embedding(item, item_in) + self.kind(kind) + self.gap(gap.unsqueeze(-1)))
-        )
+        x = self.inputs(item, kind, gap, item_in)
         place = torch.arange(item.shape[1], device=item.device)
         ago = place.unsqueeze(1) - place.unsqueeze(0)
         seen = (ago >= 0) & (ago < self.window) & real[:, None, None, :]
