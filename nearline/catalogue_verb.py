@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
@@ -19,15 +17,14 @@ from nearline.catalogue import CatalogueFollower
 from nearline.catalogue_metrics import CatalogueTally
 from nearline.catalogue_served import wait_served
 from nearline.catalogue_topic import KafkaChanges, send_changes
+from nearline.insertion import Insertion
 from nearline.replay import SHOWN_BAD, lines
 from nearline.topics import ensure_topics
 from schemas.cli import Result, say, verb
 from schemas.errors import DataError, StoreError
-from schemas.item_change import Change, ItemChange, decode_change, encode_change
-from schemas.locations import ROOT, address
+from schemas.item_change import Change, ItemChange, decode_change
+from schemas.locations import address
 from schemas.registry import Registry
-
-INSERT_TIMEOUT_S = 900
 
 
 def add_catalogue(verbs: Any) -> None:
@@ -95,66 +92,26 @@ def _follow(args: argparse.Namespace, kafka: str) -> Result:
         signal.signal(number, lambda _number, _frame: stop.set())
     if args.metrics_port is not None:
         tally.serve(args.metrics_port, args.metrics_host)
-    source = KafkaChanges(kafka)
+    source, insertion = KafkaChanges(kafka), Insertion(args.data, args.keep)
 
     def current() -> str | None:
         return registry.pointer().current
 
-    say("following the catalogue; Ctrl-C stops")
-    try:
-        CatalogueFollower(source, _inserter(args, current), current, every_s=args.every, tally=tally, stop=stop).run(
-            until_idle_s=args.until_idle
-        )
-    finally:
-        with suppress(StoreError):
-            source.close()
-    return tally.summary()
-
-
-def _inserter(
-    args: argparse.Namespace, current: Callable[[], str | None]
-) -> Callable[[Sequence[ItemChange]], dict[str, Any]]:
-    """``./beforehand insert`` in the offline tier's environment."""
-    command = [str(ROOT / "beforehand"), "insert", "--data", args.data, "--promote", "--keep", str(args.keep), "--json"]
-
     def insert(changes: Sequence[ItemChange]) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "changes.jsonl"
-            path.write_bytes(b"".join(encode_change(change) + b"\n" for change in changes))
-            done = _called([*command, "--changes", str(path)])
+        done = insertion(changes)
         if done["release"] != current():
             raise StoreError(
                 "another release was promoted meanwhile", where="registry", mend="It gets the changes next."
             )
         return done
 
-    return insert
-
-
-def _called(command: Sequence[str]) -> dict[str, Any]:
+    say("following the catalogue; Ctrl-C stops")
     try:
-        # A session of its own: Ctrl-C stops the follower when the insertion is through, not in its midst.
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            timeout=INSERT_TIMEOUT_S,
-            start_new_session=True,
-            check=False,
+        CatalogueFollower(source, insert, current, every_s=args.every, tally=tally, stop=stop).run(
+            until_idle_s=args.until_idle
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise StoreError(f"the insertion did not run: {error}", where=command[0], mend="See `insert --help`.") from None
-    told = next(_objects(done.stdout), dict[str, Any]())
-    if done.returncode == 0 and "release" in told:
-        return told
-    kind = DataError if done.returncode == DataError.exit_code else StoreError
-    last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    raise kind(
-        told.get("error") or f"the insertion failed: {last}", where=told.get("where", ""), mend=told.get("mend", "")
-    )
-
-
-def _objects(out: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects among the lines, the last one first."""
-    for line in reversed(out.splitlines()):
-        with suppress(msgspec.DecodeError):
-            yield msgspec.json.decode(line, type=dict[str, Any])
+    finally:
+        insertion.close()
+        with suppress(StoreError):
+            source.close()
+    return tally.summary()

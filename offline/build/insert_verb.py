@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from rich.markup import escape
 from safetensors.numpy import load_file
 
 from offline.build.accounts import one_at_a_time
@@ -32,7 +35,7 @@ from offline.data.source import no_rejects
 from offline.index.insert import Inserter, grow
 from offline.release_gc import removable, remove
 from schemas import cli
-from schemas.errors import DataError, ReleaseError
+from schemas.errors import BeforehandError, DataError, ReleaseError
 from schemas.item_change import Change, ItemChange, decode_change
 from schemas.locations import releases_dir
 from schemas.plan import load_plan
@@ -46,6 +49,25 @@ ROWS = ("item_id", "title", "text", "category", "brand")
 
 def insert_items(args: argparse.Namespace) -> cli.Result:
     """Run the verb."""
+    return _listen(args) if args.listen else _insert(args)
+
+
+def _listen(args: argparse.Namespace) -> cli.Result:
+    """One insertion after the other: for each line on stdin, a file of changes, one line with the result on stdout.
+
+    The imports take several times as long as an insertion.
+    """
+    for line in sys.stdin:
+        try:
+            told = _insert(argparse.Namespace(**(vars(args) | {"changes": Path(line.strip())})))
+        except BeforehandError as error:
+            cli.say(f"refused: {escape(str(error))}")
+            told = {"error": error.problem, "where": error.where, "mend": error.mend, "code": error.exit_code}
+        cli.emit(told)
+    return None
+
+
+def _insert(args: argparse.Namespace) -> dict[str, Any]:
     begun = time.monotonic()
     build = Build(args.data, load_plan(overrides=args.set), threads=args.threads)
     sent = _read_changes(args.changes) if args.changes else []
@@ -205,6 +227,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="added, changed and withdrawn items, a JSON object a line (schemas)",
     )
     add("--data", default="journey", metavar="NAME", help="the data set that the current release is made of (journey)")
+    add("--listen", action="store_true", help="take the names of files of changes from stdin, one after the other")
     add("--promote", action="store_true", help="let the release take the place of the current one")
     add("--keep", type=int, metavar="N", help="delete superseded insertions but the N newest (default: none)")
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="as at the build")
