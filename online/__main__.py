@@ -26,6 +26,9 @@ def _add_serve(verbs: object) -> None:
     serve.add_argument("--port", type=int, default=0, help="0 takes a free one")
     serve.add_argument("--redis", metavar="URL", help="default: $BEFOREHAND_REDIS")
     serve.add_argument("--shop", type=Path, metavar="FOLDER", help="also serve the demo's shop, at /shop/")
+    serve.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve over TLS with this certificate (PEM)")
+    serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
+    serve.add_argument("--client-ca", type=Path, metavar="FILE", help="only clients with a certificate signed by these")
     serve.add_argument("--ready-file", type=Path, metavar="FILE", help="written with the address when it is ready")
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from online.client import AsyncRecallClient, RecallError
 from online.targets import Outcome, PromptLine, Target, read_lines, recalls, summary
+from online.tls import client_context
 from schemas.api import PromptEmbedding, RecallResponse
 from schemas.cli import Result, bar, say
 from schemas.errors import BeforehandError
@@ -109,7 +110,8 @@ async def _lane(
 
 
 def _client(args: argparse.Namespace) -> AsyncRecallClient:
-    return AsyncRecallClient(args.url or address("online"), api_key=os.environ.get("BEFOREHAND_API_KEY"))
+    api_key = os.environ.get("BEFOREHAND_API_KEY")
+    return AsyncRecallClient(args.url or address("online"), api_key=api_key, tls=client_context())
 
 
 def _catalogue(release_id: str) -> frozenset[str] | None:

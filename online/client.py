@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class AsyncRecallClient:
             of them, and at the user's next one when it can't be reached.
         timeout_s: the limit of one call; by default the request's budget plus ``NETWORK_S``.
         api_key: what the service finds in its ``$BEFOREHAND_API_KEY``.
+        tls: whom to trust and what certificate to show; by default the system's authorities and none
+            (``online.tls.client_context`` makes one).
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class AsyncRecallClient:
         *,
         timeout_s: float | None = None,
         api_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -79,7 +83,10 @@ class AsyncRecallClient:
         # No limit of httpx's: they are per read and let a slow drip through. ``_call`` bounds the whole. Where there is
         # another instance, one that takes no connection leaves it time.
         limits = httpx.Timeout(None, connect=CONNECT_S if len(urls) > 1 else None)
-        self._http = httpx.AsyncClient(headers=headers, timeout=limits, transport=transport, trust_env=False)
+        trusted: ssl.SSLContext | bool = tls or True
+        self._http = httpx.AsyncClient(
+            headers=headers, timeout=limits, transport=transport, trust_env=False, verify=trusted
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -177,9 +184,14 @@ class RecallClient:
     """
 
     def __init__(
-        self, base_url: str | Sequence[str], *, timeout_s: float | None = None, api_key: str | None = None
+        self,
+        base_url: str | Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        api_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._make = lambda: AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key)
+        self._make = lambda: AsyncRecallClient(base_url, timeout_s=timeout_s, api_key=api_key, tls=tls)
         self._lock = threading.Lock()
         self._open: _Running | None = None
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from online.client import AsyncRecallClient
+from online.tls import client_context
 from schemas.api import AssetReport, Explanation, Ledger, RungAnswer
 from schemas.cli import Result, console, say
 from schemas.locations import address
@@ -30,7 +31,8 @@ def explain(args: argparse.Namespace) -> Result:
 
 async def _fetch(args: argparse.Namespace) -> tuple[Explanation, Ledger]:
     url = args.url or address("online")
-    async with AsyncRecallClient(url, api_key=os.environ.get("BEFOREHAND_API_KEY")) as client:
+    api_key = os.environ.get("BEFOREHAND_API_KEY")
+    async with AsyncRecallClient(url, api_key=api_key, tls=client_context()) as client:
         explanation = await client.explain(args.user, k=args.k)
         return explanation, (await client.recall(args.user, k=args.k)).ledger
 

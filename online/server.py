@@ -22,6 +22,7 @@ from online.kafka_producer import kafka_outbox
 from online.releases import Releases
 from online.service import Recall
 from online.store import Store
+from online.tls import Tls, read_tls
 from online.tracing import open_traces
 from schemas.cli import Result, say, step
 from schemas.errors import BeforehandError, StoreError
@@ -38,7 +39,8 @@ def serve(args: argparse.Namespace) -> Result:
     """The verb. Returns when the process is told to end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     api_key = os.environ.get(API_KEY) or None
-    check_host(args.host, api_key)
+    tls = read_tls(args.tls_cert, args.tls_key, args.client_ca)
+    check_host(args.host, api_key, tls)
     check_shop(args.shop, api_key)
     origins = read_origins(os.environ.get(ORIGINS, ""))
     plan = load_plan()
@@ -50,7 +52,7 @@ def serve(args: argparse.Namespace) -> Result:
         report = releases.report()
         made(report.current or f"none serves: {'; '.join(report.problems.values()) or 'none is promoted yet'}")
     host, port = listener.getsockname()[:2]
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    where = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     app = build(plan, url, releases, api_key, _announcement(where, args.ready_file), web=(args.shop, origins))
     say(f"the look-up service answers at {where}")
     # A decode thread needs the interpreter for microseconds, several times a run; by default a busy loop lets it in
@@ -58,11 +60,11 @@ def serve(args: argparse.Namespace) -> Result:
     sys.setswitchinterval(SWITCH_S)
     # uvicorn ends gracefully and then raises the signal again; being told to end is no failure.
     signal.signal(signal.SIGTERM, _told)
-    uvicorn.Server(_config(app)).run(sockets=[listener])
+    uvicorn.Server(_config(app, tls)).run(sockets=[listener])
     return {"url": where, "stopped": True}
 
 
-def _config(app: App) -> uvicorn.Config:
+def _config(app: App, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
@@ -77,6 +79,7 @@ def _config(app: App) -> uvicorn.Config:
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
+        **(tls.options() if tls else {}),
     )
 
 
@@ -169,20 +172,20 @@ def _announcement(url: str, ready_file: Path | None) -> Announcement:
     return Announcement(url, [state_dir() / "run" / "online" / "address.json", *([ready_file] if ready_file else [])])
 
 
-def check_host(host: str, api_key: str | None) -> None:
-    """Only the loopback is served without a key. Raises BeforehandError."""
+def check_host(host: str, api_key: str | None, tls: Tls | None = None) -> None:
+    """Only the loopback is served without a key or certificates of clients. Raises BeforehandError."""
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         raise BeforehandError(
             "not an address to listen on", where="--host", value=host, mend="As in 127.0.0.1."
         ) from None
-    if not loopback and not api_key:
+    if not loopback and not api_key and (tls is None or tls.client_ca is None):
         raise BeforehandError(
             "others could reach it without a key",
             where="--host",
             value=host,
-            mend=f"Set {API_KEY}, or listen on 127.0.0.1.",
+            mend=f"Set {API_KEY}, name --client-ca, or listen on 127.0.0.1.",
         )
 
 
