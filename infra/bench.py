@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from infra import bench_edge, bench_online, environments
+from infra import bench_edge, bench_online, bench_rows, environments
 from infra.paths import Layout
 from infra.settings import verb_environment
 
@@ -16,6 +16,7 @@ SUBJECTS = {
         "nearline",
         "the near-line path: events per CPU-second, freshness, bytes per user, rebuild",
     ),
+    "rows": (None, "a new event of a long window: kept rows beside encoding the window whole"),
     "decode": ("offline", "the decoder's search: CPU with and without limits; heads beside cross-attention"),
     "index": ("offline", "the semantic index at a million items: build, look-up, nearest neighbours, insertion"),
     "edge": (None, "the prompt on every runtime: time, size, parity, and what it adds to recall"),
@@ -23,7 +24,7 @@ SUBJECTS = {
 }
 """Subject -> its tier (which is also its room; None: as ``OWN`` says) and what it measures."""
 
-OWN = {"edge": bench_edge.main, "online": bench_online.main}
+OWN = {"edge": bench_edge.main, "online": bench_online.main, "rows": bench_rows.main}
 """Those that need more than one room."""
 
 MODULES = {"plan": "infra.plan.bench"}

@@ -7,6 +7,7 @@ from nearline.catalogue_verb import add_catalogue
 from nearline.forget_verb import add_forget
 from nearline.numbers import add_numbers
 from nearline.replay_verb import add_replay
+from nearline.rows_verb import add_rows
 from nearline.worker_verb import add_worker
 from schemas.cli import main, parser
 
@@ -18,4 +19,5 @@ if __name__ == "__main__":
     add_catalogue(verbs)
     add_numbers(verbs)
     add_bench(verbs)
+    add_rows(verbs)
     main(top)

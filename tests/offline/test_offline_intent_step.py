@@ -5,13 +5,14 @@ import onnxruntime
 import pytest
 import torch
 
-from offline.export import export_graphs, model_arrays
+from offline import export
+from offline.export import model_arrays
 from offline.index.trie import sid_order, trie_arrays
 from offline.model.architecture import Architecture
 from offline.model.generator import Generator
 from offline.model.intent_step import IntentStep
 from offline.samples import sample_inputs
-from schemas.graphs import INTENT_ENCODER, INTENT_STEP, LONG_WINDOW
+from schemas.graphs import INTENT_STEP, LONG_WINDOW
 
 ITEMS, WIDTH, LAYERS, HEADS = 40, 16, 2, 2
 TOLERANCE = 1e-4
@@ -79,31 +80,35 @@ def test_torch_gives_the_same_rows(window, sizes):
         assert np.abs(in_steps(run, given, sizes) - whole).max() < TOLERANCE
 
 
-def test_the_graphs_give_the_same_rows_and_only_a_long_window_has_a_step(tmp_path):
-    model, codes = generator(LONG_WINDOW)
-    category = np.zeros(ITEMS, np.int64)
+def test_the_graph_gives_the_same_rows(tmp_path):
+    model, codes = generator(12)
+    step = IntentStep(model.intent_encoder)
     with torch.no_grad():
-        arrays = model_arrays(model, trie_arrays(codes), category)
+        table = model.item_in()
     samples = sample_inputs(model.arch, codes, 1, neighbours=4, weights=[1.0, 1.0, 1.0, 0.02])
-    export_graphs(model, arrays, samples, tmp_path)
-    table = {"item_in": arrays["item_in"]}
-    session = onnxruntime.InferenceSession(tmp_path / INTENT_STEP)
+    inputs, path = samples[INTENT_STEP] | {"item_in": table}, tmp_path / INTENT_STEP
+    export._export(step, inputs, export._axes(INTENT_STEP, 2), export.OUTPUTS[INTENT_STEP], path)
+    export.check_parity(step, inputs, path)
+    session = onnxruntime.InferenceSession(path)
     names = [one.name for one in session.get_inputs()][:5]
-    given = events(LONG_WINDOW)
-    inputs = dict(zip(("item", "kind", "gap"), given, strict=True))
-    (whole,) = onnxruntime.InferenceSession(tmp_path / INTENT_ENCODER).run(None, inputs | table)
+    given = events(30)
+    with torch.no_grad():
+        whole = model.intent_encoder(*map(torch.from_numpy, given), table).numpy()
 
     def run(*parts):
-        return session.run(None, dict(zip(names, parts, strict=True)) | table)
+        return session.run(None, dict(zip(names, parts, strict=True)) | {"item_in": table.numpy()})
 
-    for sizes in ([LONG_WINDOW], [LONG_WINDOW - 3, 1, 1, 1], [1] * 20 + [LONG_WINDOW - 20]):
+    for sizes in ([30], [27, 1, 1, 1], [1] * 9 + [21]):
         assert np.abs(in_steps(run, given, sizes) - whole).max() < TOLERANCE
 
 
-def test_a_short_window_has_no_step(tmp_path):
-    model, codes = generator(20)
-    with torch.no_grad():
-        arrays = model_arrays(model, trie_arrays(codes), np.zeros(ITEMS, np.int64))
+@pytest.mark.parametrize(("window", "has"), [(LONG_WINDOW - 1, False), (LONG_WINDOW, True)])
+def test_only_a_long_window_has_a_step(tmp_path, monkeypatch, window, has):
+    written = []
+    monkeypatch.setattr(export, "_export", lambda _module, _inputs, _axes, _outputs, path: written.append(path.name))
+    monkeypatch.setattr(export, "check_parity", lambda *_: None)
+    model, codes = generator(window)
+    arrays = model_arrays(model, trie_arrays(codes), np.zeros(ITEMS, np.int64))
     samples = sample_inputs(model.arch, codes, 1, neighbours=4, weights=[1.0, 1.0, 1.0, 0.02])
-    export_graphs(model, arrays, samples, tmp_path)
-    assert not (tmp_path / INTENT_STEP).exists()
+    export.export_graphs(model, arrays, samples, tmp_path)
+    assert (INTENT_STEP in written) is has
