@@ -93,14 +93,18 @@ class Decoder:
         count = len(run.jobs)
         if run.stop.called:
             return [Decoded(Reason.DECODE_TIMEOUT)] * count
+        graph = run.jobs[0].release.decoder
+        faults = graph.faults
         try:
-            items, scores = run.jobs[0].release.decoder.run(together([job.feed for job in run.jobs]), run.stop)[:2]
+            items, scores = graph.run(together([job.feed for job in run.jobs]), run.stop)[:2]
         except ORT_ERRORS:
             if not run.stop.called:
                 self.curve.forget()
                 return [Decoded(Reason.DECODE_FAILED)] * count
             self.curve.took(count, self._clock() - run.begun)
             return [Decoded(Reason.DECODE_TIMEOUT)] * count
+        if graph.faults != faults:
+            self.curve.forget()  # another session has taken over
         self.curve.took(count, self._clock() - run.begun)
         return [_decoded(items[n], scores[n], run.begun - job.queued_at, count) for n, job in enumerate(run.jobs)]
 

@@ -48,29 +48,36 @@ class Graph:
     Args:
         path: the ONNX file.
         arrays: inputs that stay the same for every run; they are referred to, not copied.
+        provider: onnxruntime's name of what runs it.
+        device: where that keeps arrays; elsewhere than on the ``cpu`` the arrays are copied there, once.
 
     Raises:
         ReleaseError: the file is not a graph, or an array is not an input of it.
     """
 
-    def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
+    faults = 0  # one session takes over from nobody
+
+    def __init__(
+        self, path: Path, arrays: Mapping[str, Array], provider: str = "CPUExecutionProvider", device: str = "cpu"
+    ) -> None:
         options: Any = _ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # a terminated run is not news
         try:
-            self._session: Any = _ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+            self._session: Any = _ort.InferenceSession(os.fspath(path), options, providers=[provider])
         except ORT_ERRORS as error:
             raise ReleaseError(f"not a graph that onnxruntime can run: {error}", where=str(path)) from None
         self.inputs: frozenset[str] = frozenset(i.name for i in self._session.get_inputs())
         self._outputs: list[str] = [o.name for o in self._session.get_outputs()]
         self._where = os.fspath(path)
+        self._device = device
         self._bind(arrays)
 
     def _bind(self, arrays: Mapping[str, Array]) -> None:
         if unknown := set(arrays) - self.inputs:
             raise ReleaseError("the graph does not take these arrays", where=self._where, value=sorted(unknown))
-        self._bound: dict[str, Any] = {name: _value(array) for name, array in arrays.items()}
+        self._bound: dict[str, Any] = {name: _value(array, self._device) for name, array in arrays.items()}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Graph:
         """The same session over other arrays: for a release whose graph has the same bytes. This one is not changed."""
@@ -85,5 +92,5 @@ class Graph:
         return [output.numpy() for output in outputs]
 
 
-def _value(array: Array) -> Any:
-    return _ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+def _value(array: Array, device: str = "cpu") -> Any:
+    return _ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from online.encoders import intent_feed, prompt_feed
 from online.graph import ORT_ERRORS, Array, Graph
+from online.sessions import Runner, open_decoder
 from schemas.api import Item
 from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, INTENT_ENCODER, OTHER_ARRAYS, PROMPT_ENCODER, decoder_arrays
@@ -80,7 +81,7 @@ class Release:
     catalogue: Catalogue
     profiles: Profiles
     arrays: dict[str, Array]
-    decoder: Graph
+    decoder: Runner
     item_numbers: dict[str, int]
     category_numbers: dict[str, int]
     bucket_numbers: dict[str, int]
@@ -142,7 +143,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, bes
     bound = {**{name: arrays[name] for name in names}, "weights": weights}
     path, graphs = _path(folder, manifest, DECODER), _digests(folder, manifest)
     twin = next((other for other in beside if other.graphs == graphs), None)
-    decoder = twin.decoder.with_arrays(bound) if twin else Graph(path, bound)
+    decoder = twin.decoder.with_arrays(bound) if twin else open_decoder(path, bound)
     release = Release(
         id=manifest.id,
         folder=folder,

@@ -25,6 +25,8 @@ INTEGERS = ("neighbour_item", "exclude", "allow")
 class FakeGraph:
     """Stands in for a session: gives ``scores``, or works until it is stopped, as a run over many operators does."""
 
+    faults = 0
+
     def __init__(self, scores=None, error: Exception | None = None) -> None:
         self.scores = scores
         self.error = error

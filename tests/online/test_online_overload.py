@@ -29,6 +29,8 @@ from schemas.names import Reason, Rung, State
 class Gate:
     """A graph whose runs wait for the test, and that remembers who ran with whom."""
 
+    faults = 0
+
     def __init__(self) -> None:
         self.open = threading.Event()
         self.running = threading.Event()
