@@ -7,6 +7,7 @@ whether the window's own items may be among them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -130,6 +131,7 @@ def top_of_rows(matrix: Sparse, keep: int) -> Neighbours:
     """The ``keep`` largest of each row, best first; equal scores by item number."""
     matrix = matrix.tocsr()
     matrix.sum_duplicates()
+    matrix = _with_most(matrix, keep)
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     order = np.lexsort((matrix.indices, -matrix.data, row))
     rank = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
@@ -139,6 +141,17 @@ def top_of_rows(matrix: Sparse, keep: int) -> Neighbours:
     items[row[good], rank[good]] = matrix.indices[order][good]
     scores[row[good], rank[good]] = matrix.data[order][good]
     return Neighbours(items, scores)
+
+
+def _with_most(matrix: Sparse, keep: int) -> Sparse:
+    """The same without what is smaller than the ``keep``-th largest of its row: there is less to sort."""
+    wanted = np.ones(matrix.nnz, bool)
+    for begin, end in itertools.pairwise(matrix.indptr):
+        if end - begin > keep:
+            row = matrix.data[begin:end]
+            wanted[begin:end] = row >= np.partition(row, end - begin - keep)[end - begin - keep]
+    start = np.r_[0, np.cumsum(wanted)][matrix.indptr]
+    return sp.csr_matrix((matrix.data[wanted], matrix.indices[wanted], start), shape=matrix.shape)
 
 
 def window_neighbours(

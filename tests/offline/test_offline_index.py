@@ -259,3 +259,14 @@ def test_an_item_that_nobody_took_has_content_only():
     vectors = item_vectors(one_user([0, 1, 2, 0, 1]), [word_matrix(["a b", "b c", "c d", "d a"], [()] * 4)], 4, 0)
     assert not vectors[3, :2].any()
     assert vectors[3, 2:].any()
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_top_of_a_row_is_what_a_sort_of_all_gives(keep, seed):
+    rng = np.random.default_rng(seed)
+    dense = rng.integers(0, 4, (5, 9)) * (rng.random((5, 9)) < 0.7)
+    got = top_of_rows(sp.csr_matrix(dense.astype(np.float32)), keep)
+    for row, items in zip(dense, got.items, strict=True):
+        best = sorted((item for item in range(9) if row[item] > 0), key=lambda item: (-row[item], item))[:keep]
+        assert items.tolist() == best + [-1] * (keep - len(best))
