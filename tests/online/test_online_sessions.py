@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from online_values import long
+from online_values import FIXTURES, KEY, long, until_true
 
 from online import sessions
 from online.decoder import Decoder
@@ -69,14 +69,11 @@ def test_the_quicker_one_is_preferred_until_it_has_too_much_to_do(both, cpu, gpu
     assert {who(both.run({})) for _ in range(3)} == {1, 2}, "each is tried once"
     assert [who(both.run({})) for _ in range(5)] == [2] * 5
     gpu.gate.clear()
+    runs, before = gpu.runs, cpu.runs
     waiting = [threading.Thread(target=both.run, args=({},)) for _ in range(4)]
-    for number, thread in enumerate(waiting):
+    for number, thread in enumerate(waiting, 1):
         thread.start()
-        while gpu.runs < 6 + number and cpu.runs < 3:
-            pass
-    for thread in waiting[:3]:
-        assert thread.is_alive()
-    before = cpu.runs
+        until_true(lambda number=number: gpu.runs == runs + number)
     assert who(both.run({})) == 1, "four runs of one millisecond are as long as one of four"
     assert cpu.runs == before + 1
     gpu.gate.set()
@@ -167,11 +164,11 @@ def test_without_an_accelerator_or_with_one_that_does_not_start_the_processor_de
 
 def test_a_release_on_two_sessions_answers_the_same(release, monkeypatch):
     """The real graph twice: loaded, warmed, with other arrays."""
-    from online_values import FIXTURES, KEY
 
-    monkeypatch.setattr(
-        "online.release.open_decoder", lambda path, arrays: Sessions(Graph(path, arrays), Graph(path, arrays))
-    )
+    def open_two(path, arrays):
+        return Sessions(Graph(path, arrays), Graph(path, arrays))
+
+    monkeypatch.setattr("online.release.open_decoder", open_two)
     twice = load(FIXTURES / "release", KEY)
     model = release.model
     feed = release.decoder_feed(
