@@ -15,7 +15,7 @@ import msgspec
 from schemas.errors import StoreError
 from schemas.item_change import Change, ItemChange
 
-GIVE_UP_S = 300.0
+GIVE_UP_S = 360.0
 LOOK_EVERY_S = 0.2
 BATCH = 400
 
@@ -33,7 +33,7 @@ def wait_served(url: str, changes: Sequence[ItemChange]) -> None:
     """Return when the release that serves at ``url`` has every item as it was last changed.
 
     Raises:
-        StoreError: not within five minutes, naming an item; or the service does not answer.
+        StoreError: not within six minutes, naming an item; or the service does not answer.
     """
     wanted = {change.item_id: change for change in changes}
     give_up_at = time.monotonic() + GIVE_UP_S

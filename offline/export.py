@@ -169,7 +169,7 @@ def _axes(graph: str, levels: int) -> Mapping[str, Axes]:
     near, batch, items = ("B", "M"), ("B",), ("N",)
     request = (batch, batch, near, near, ("B", "X"), ("B", "A"), ())
     # As far as the exporter knows, a trie's arrays vary independently.
-    trie = {name: (items if name.startswith("item_") else (name,)) for name in decoder_arrays(levels)}
+    trie: dict[str, Axes] = {name: (items if name.startswith("item_") else (name,)) for name in decoder_arrays(levels)}
     trie[CATEGORY_SETS] = ("sets", "words")
     return dict(zip(DECODER_REQUEST, request, strict=True)) | trie
 

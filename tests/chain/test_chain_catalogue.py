@@ -34,7 +34,7 @@ from schemas.state import decode_state
 from schemas.topics import CATALOGUE_TOPIC, DEAD_LETTERS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter, Window, WindowEvent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -113,7 +113,7 @@ def url(env: dict[str, str], stack: Stack) -> Iterator[str]:
             process.wait(40)
 
 
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 150) -> None:
+def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 300) -> None:
     give_up_at = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < give_up_at, f"never: {what}"
@@ -142,6 +142,11 @@ def ask(url: str, users: list[str]) -> list[dict[str, Any]]:
         return json.load(answer)
 
 
+def taken_over(url: str, users: list[str]) -> set[tuple[str, str]]:
+    """By which releases they are answered, and what becomes of their states."""
+    return {(one["release"], one["assets"]["intent_state"]["state"]) for one in ask(url, users)}
+
+
 def recalled(url: str, users: list[str]) -> set[str]:
     return {item["item_id"] for answer in ask(url, users) for item in answer["items"]}
 
@@ -156,7 +161,7 @@ def send(env: dict[str, str], url: str, tmp_path: Path, *changes: ItemChange) ->
     """Through the operator's verb, which returns when the service answers with them."""
     (tmp_path / "changes.jsonl").write_bytes(b"".join(encode_change(one) + b"\n" for one in changes) + b"{bad\n")
     told = nearline(env, "catalogue", "send", str(tmp_path / "changes.jsonl"), "--wait", "--url", url, "--json")
-    out, said = told.communicate(timeout=200)
+    out, said = told.communicate(timeout=400)
     assert told.returncode == 0, said
     return json.loads(out)
 
@@ -179,9 +184,8 @@ def test_new_items_are_recalled_and_withdrawn_ones_never(env: dict[str, str], ur
 
     grown, folder = current(env)
     assert grown != base
-    answers = ask(url, USERS)
-    assert {answer["release"] for answer in answers} == {grown}
-    assert {answer["assets"]["intent_state"]["state"] for answer in answers} == {"FRESH"}
+    # A busy machine may not read Redis in time: then it is asked again.
+    wait_for("all are answered by their states", lambda: taken_over(url, USERS) == {(grown, "FRESH")})
     assert states(env) == before, "nobody was encoded again"
 
     catalogue = msgspec.msgpack.decode((folder / CATALOGUE).read_bytes(), type=Catalogue)
