@@ -194,6 +194,7 @@ class App:
         return answer({"ready": ready, "problems": report.problems}, JSON, 200 if ready else 503)
 
     async def _metrics(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
+        self._recall.metrics.serving(self._recall.releases.loaded.roles)
         return Answer(self._recall.metrics.text(), CONTENT_TYPE)
 
     async def _contract(self, _scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:

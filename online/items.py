@@ -1,4 +1,4 @@
-"""``GET /v1/items?ids=…&ids=…``: titles and categories of items, as the release that serves knows them."""
+"""``GET /v1/items?ids=…&ids=…``: titles and categories of items, as the releases that serve know them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from online.deadline import Deadline
 from online.http import Answer, Receive, RefusedError, Scope, answer, answer_codec
 from online.release import Release
-from online.releases import Releases
+from online.releases import Loaded, Releases
 
 MAX_IDS = 500
 MAX_QUERY_BYTES = 32 * 1024
@@ -24,9 +24,9 @@ class ItemCard(msgspec.Struct, frozen=True):
 
 
 class Items(msgspec.Struct, frozen=True):
-    """The answer. An id that the release does not have is left out."""
+    """The answer. An id that no loaded release has is left out; the current one's word on an item goes first."""
 
-    release: str  # empty when none is loaded
+    release: str  # the current one; empty when none is loaded
     items: dict[str, ItemCard]
 
 
@@ -39,8 +39,7 @@ class ItemRoute:
     async def __call__(self, scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:
         """The handler."""
         ids = asked_ids(scope["query_string"])
-        release = self._releases.loaded.current
-        return answer(cards(release, ids) if release else Items("", {}), answer_codec(scope))
+        return answer(cards(self._releases.loaded, ids), answer_codec(scope))
 
 
 def asked_ids(query: bytes) -> list[str]:
@@ -58,14 +57,20 @@ def asked_ids(query: bytes) -> list[str]:
     return ids
 
 
-def cards(release: Release, ids: list[str]) -> Items:
-    """What the release says of those that it has."""
+def cards(loaded: Loaded, ids: list[str]) -> Items:
+    """What the loaded releases say: a canary's answers may hold items that the current one does not know."""
+    found: dict[str, ItemCard] = {}
+    for release in reversed(loaded.all if loaded.current else []):
+        found |= _cards(release, ids)
+    return Items(loaded.current.id if loaded.current else "", found)
+
+
+def _cards(release: Release, ids: list[str]) -> dict[str, ItemCard]:
     numbers = {item_id: release.item_numbers[item_id] for item_id in ids if item_id in release.item_numbers}
     catalogue, categories = release.catalogue, release.arrays["item_category"]
-    found = {
+    return {
         item_id: ItemCard(
             catalogue.titles[number], catalogue.categories[int(categories[number])], number >= release.num_live
         )
         for item_id, number in numbers.items()
     }
-    return Items(release.id, found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from online.deadline import Deadline
@@ -60,6 +62,8 @@ class Metrics:
         self.cache_bytes = Gauge("beforehand_cache_bytes", "Bytes held by the cache.", registry=to)
         about = "Loads of a release that failed since the start."
         self.load_failures = Gauge("beforehand_release_load_failures", about, registry=to)
+        about = "1 for each release that is loaded: current, previous or canary."
+        self._role = Gauge("beforehand_release_role", about, ["release", "role"], registry=to)
         self.circuit_open = Gauge("beforehand_circuit_open", "1 while Redis is left alone.", registry=to)
         self._pending: dict[tuple[Rung, str, Judged, Skips], int] = {}
         self._looked_up: dict[str, int] = {}
@@ -107,6 +111,12 @@ class Metrics:
     def refused(self, status: int) -> None:
         """A request was refused."""
         self._refused.of(str(status)).inc()
+
+    def serving(self, roles: Mapping[str, str]) -> None:
+        """What each loaded release is, by id."""
+        self._role.clear()
+        for release, role in roles.items():
+            self._role.labels(release, role).set(1)
 
     def text(self) -> bytes:
         """The exposition."""

@@ -26,6 +26,7 @@ LAST = 1_000
 """Sampled answers of a release that coverage and drift look back on."""
 FIRST = 10
 """Of a list's items whose scores count for drift: what a page shows."""
+QUANTILES = (0.1, 0.5, 0.9)
 MAX_BUCKETS = 16
 """Whose default rows say what this release's scores are like."""
 PER_RUNG = {
@@ -58,6 +59,12 @@ class Seen:
     def coverage(self) -> float:
         """Share of the catalogue in the last answers."""
         return float((self.last_shown > self.num_answers - LAST).mean())
+
+    @property
+    def quantiles(self) -> dict[float, float]:
+        """Of the answers' scores; none before the first answer."""
+        scores = list(self.scores)  # another thread adds to it
+        return dict(zip(QUANTILES, np.quantile(scores, QUANTILES).tolist(), strict=True)) if scores else {}
 
     @property
     def drift(self) -> float | None:
@@ -143,12 +150,19 @@ class ModelMetrics(Collector):
         coverage = GaugeMetricFamily("beforehand_model_coverage", about, labels=["release"])
         about = "Mean score of generated answers against the same decoder's on the default rows, in deviations."
         drift = GaugeMetricFamily("beforehand_model_score_drift", about, labels=["release"])
+        about = (
+            f"Quantiles of the mean score of the first {FIRST} items, over the last {LAST} sampled generated answers."
+        )
+        score = GaugeMetricFamily("beforehand_model_score", about, labels=["release", "quantile"])
         for release, seen in list(self._seen.items()):
+            for quantile, value in seen.quantiles.items():
+                score.add_metric([release, str(quantile)], value)
             coverage.add_metric([release], seen.coverage)
             if (off := seen.drift) is not None:
                 drift.add_metric([release], off)
         yield coverage
         yield drift
+        yield score
 
 
 def diversity(codes: Sequence[int]) -> float:

@@ -49,6 +49,12 @@ class Loaded:
         """Of the releases that are loaded."""
         return frozenset(release.id for release in self.all)
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """What each is, by id."""
+        named = {"current": self.current, "previous": self.previous, "canary": self.canary}
+        return {release.id: role for role, release in named.items() if release is not None}
+
     def of(self, release_id: str) -> Release | None:
         """The release of a state, if it is loaded."""
         return next((release for release in self.all if release.id == release_id), None)

@@ -43,6 +43,20 @@ def share(label: str, metric: str) -> tuple[Target, ...]:
     return ((f"{rate} / scalar({total})", f"{{{{{label}}}}}"),)
 
 
+def rate_of(what: str, of: str, label: str) -> tuple[Target, ...]:
+    """How many events of one kind there are for one of another, over an hour: few shoppers buy."""
+    counts = [f'sum by ({label}) (rate(beforehand_events_total{{kind="{kind}"}}[1h]))' for kind in (what, of)]
+    return ((f"{counts[0]} / ({counts[1]} > 0)", f"{{{{{label}}}}}"),)
+
+
+def mean(what: str) -> Target:
+    """Of a figure of the model's answers, by rung."""
+    total, count = (
+        f"sum by (rung) (rate(beforehand_model_{what}_{part}[$__rate_interval]))" for part in ("sum", "count")
+    )
+    return f"{total} / ({count} > 0)", f"{what} {{{{rung}}}}"
+
+
 SYSTEM = (
     Panel("Answer time", "From the request's entry to its answer", "s", quantiles("beforehand_answer_seconds")),
     Panel(
@@ -140,6 +154,36 @@ MODEL = (
         ),
     ),
     Panel(
+        "Diversity, novelty, overlap with the lists",
+        "Means over the sampled answers, by rung",
+        "percentunit",
+        (mean("diversity"), mean("novelty"), mean("beam_overlap")),
+    ),
+    Panel(
+        "Coverage of the catalogue",
+        "Share of the items in the last sampled answers",
+        "percentunit",
+        (("max by (release) (beforehand_model_coverage)", "{{release}}"),),
+    ),
+    Panel(
+        "Scores of generated answers",
+        "Quantiles by release",
+        "short",
+        (("avg by (release, quantile) (beforehand_model_score)", "{{release}} q{{quantile}}"),),
+    ),
+    Panel(
+        "Score drift",
+        "From the same decoder's scores on the default rows, in deviations",
+        "short",
+        (("avg by (release) (beforehand_model_score_drift)", "{{release}}"),),
+    ),
+    Panel(
+        "Loaded releases",
+        "Instances by what a release is to them",
+        "short",
+        (("sum by (release, role) (beforehand_release_role)", "{{role}} {{release}}"),),
+    ),
+    Panel(
         "Values refused",
         "Of another user, or from the future",
         "short",
@@ -166,6 +210,10 @@ BUSINESS = (
         "ops",
         by("rung, kind", "beforehand_events_total", '{kind!="impression"}'),
     ),
+    Panel("Clicks per impression", "By rung", "percentunit", rate_of("click", "impression", "rung")),
+    Panel("Purchases per click", "By rung", "percentunit", rate_of("purchase", "click", "rung")),
+    Panel("Clicks per impression, by release", "By release", "percentunit", rate_of("click", "impression", "release")),
+    Panel("Purchases per click, by release", "By release", "percentunit", rate_of("purchase", "click", "release")),
     Panel("Devices", "Files fetched", "reqps", by("status", "beforehand_edge_files_total")),
 )
 DASHBOARDS: dict[str, tuple[Panel, ...]] = {"system": SYSTEM, "model": MODEL, "business": BUSINESS}

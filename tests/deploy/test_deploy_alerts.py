@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import promql_parser
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from nearline.metrics import Tally
 from online.edge_routes import EdgeRoutes
 from online.events import EventsRoute
 from online.metrics import Metrics
+from online.model_metrics import PER_RUNG, ModelMetrics, Seen
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
@@ -43,6 +46,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     metrics._total.observe(0.01)
     route = EventsRoute(FullOutbox(), lambda: frozenset({"r"}), metrics.registry)  # type: ignore[arg-type]
     route._taken["click", "generate", "r"] += 1
+    model = ModelMetrics(metrics.registry)
+    model._sums |= {(what, "generate", "r"): (1, 1.0) for what in PER_RUNG}
+    model._seen["r"] = Seen(np.zeros(1), (0.0, 1.0), 1, deque([1.0]))
     EdgeRoutes(folder, None, frozenset(), metrics.registry)
     found: dict[str, set[str]] = {}
     for registry in (metrics.registry, tally.registry):
@@ -56,6 +62,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def samples(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
     """Names and labels; a metric with labels that nobody used yet has no sample, but is declared."""
     kinds = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    kinds["summary"] = ("_sum", "_count")
     for collector in list(registry._collector_to_names):
         declared = set(getattr(collector, "_labelnames", ()))
         for family in collector.collect():

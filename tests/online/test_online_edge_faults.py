@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import struct
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 import pytest
 from online_values import NOW_MS, make_state
@@ -137,6 +139,23 @@ def test_titles_of_the_items_asked_for(recall, release):
         assert card["title"] == release.catalogue.titles[number]
         category = release.catalogue.categories[release.arrays["item_category"][number]]
         assert card["category"] == category
+
+
+def test_titles_of_a_canarys_own_items_and_what_each_release_is(recall, releases, release, other):
+    ids = list(release.catalogue.item_ids)
+    catalogue = msgspec.structs.replace(other.catalogue, item_ids=["new", *ids[1:]], titles=["theirs"] * len(ids))
+    numbers = {item_id: number for number, item_id in enumerate(catalogue.item_ids)}
+    canary = dataclasses.replace(other, catalogue=catalogue, item_numbers=numbers)
+    releases.loaded = Loaded(release, None, canary, 0.1)
+    body = titles(recall, f"ids=new&ids={quote(ids[1], safe='')}&ids={quote(ids[0], safe='')}").json()
+    assert body["release"] == release.id
+    found = {item_id: card["title"] for item_id, card in body["items"].items()}
+    assert found == {"new": "theirs", ids[1]: release.catalogue.titles[1], ids[0]: release.catalogue.titles[0]}
+    text = send(recall, "GET", "/metrics").text
+    assert f'beforehand_release_role{{release="{release.id}",role="current"}} 1.0' in text
+    assert f'beforehand_release_role{{release="{other.id}",role="canary"}} 1.0' in text
+    releases.loaded = Loaded(release)
+    assert other.id not in send(recall, "GET", "/metrics").text
 
 
 def test_titles_are_bounded_and_faults_named(recall, releases):

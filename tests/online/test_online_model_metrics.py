@@ -13,7 +13,7 @@ from online_values import NOW_MS, long, make_state
 from prometheus_client import CollectorRegistry
 from test_online_service import Shelf
 
-from online.model_metrics import LAST, MAX_WAITING, ModelMetrics, Seen, diversity, shared, usual_score
+from online.model_metrics import LAST, MAX_WAITING, QUANTILES, ModelMetrics, Seen, diversity, shared, usual_score
 from online.service import Recall
 from schemas.api import Item, RecallRequest
 from schemas.names import Rung
@@ -78,6 +78,19 @@ def test_drift_is_told_in_deviations(registry, release):
     made.work()
     assert registry.get_sample_value(f"{NAME}score_drift", {"release": release.id}) == pytest.approx(2, abs=1e-3)
     assert Seen(np.zeros(1), (0.0, 0.0)).drift is None
+
+
+def test_the_scores_quantiles_are_those_of_the_generated_answers(registry, release):
+    made = ModelMetrics(registry, every=1)
+    scores = [3.0, 1.0, 2.0, 5.0, 4.0]
+    for score in scores:
+        made.offer(release, Rung.GENERATE, 1, listed(release, [0, 1], score))
+    made.offer(release, Rung.COHORT, 1, listed(release, [0, 1], 1e6))
+    assert registry.get_sample_value(f"{NAME}score", {"release": release.id, "quantile": "0.5"}) is None
+    made.work()
+    for quantile in QUANTILES:
+        found = registry.get_sample_value(f"{NAME}score", {"release": release.id, "quantile": str(quantile)})
+        assert found == pytest.approx(np.quantile(scores, quantile))
 
 
 def test_one_in_so_many_is_looked_at_and_a_crowd_is_bounded(registry, release):
