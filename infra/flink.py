@@ -122,6 +122,8 @@ def flink_java_options(config: Path) -> tuple[FlinkPart, FlinkPart]:
             "Flink's TaskManager",
             f"{package}.taskexecutor.TaskManagerRunner",
             (
+                # Both, as Flink's own scripts set them: a heap that grows step by step is collected far more often.
+                f"-Xms{heap}m",
                 f"-Xmx{heap}m",
                 f"-XX:MaxDirectMemorySize={OFF_HEAP_MB + NETWORK_MB}m",
                 "-XX:MaxMetaspaceSize=256m",

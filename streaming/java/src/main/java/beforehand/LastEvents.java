@@ -25,6 +25,10 @@ import org.apache.flink.table.functions.AggregateFunction;
 public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
   private static final int ID_OFFSET = Long.BYTES;
   private static final int NUM_TEXTS = 3;
+  /** About what the names and the numbers of a record add to its entries. */
+  private static final int WINDOW_BYTES = 64;
+
+  private static final int JSON_PER_BYTE = 2;
   private static final StringData FORGET = StringData.fromString(EventParser.FORGET);
 
   /** Entries, newest first: at as int64, then event_id, item_id and kind, each after its length as uint16. */
@@ -62,7 +66,7 @@ public class LastEvents extends AggregateFunction<byte[], LastEvents.Buffer> {
     if (buffer.entries.length == 0) {
       return null;
     }
-    WindowJson json = new WindowJson();
+    WindowJson json = new WindowJson(WINDOW_BYTES + JSON_PER_BYTE * buffer.entries.length);
     for (int offset = 0; offset < buffer.entries.length; offset = end(buffer.entries, offset)) {
       json.add(buffer.entries, offset + ID_OFFSET, at(buffer.entries, offset));
     }

@@ -16,13 +16,14 @@ final class WindowJson {
   private static final byte[] KIND = ascii("\",\"kind\":\"");
   private static final byte[] AT = ascii("\",\"at\":");
   private static final byte[] ARRIVED_AT = ascii("],\"arrived_at\":");
-  private static final int USUAL_BYTES = 4096;
 
-  private byte[] out = new byte[USUAL_BYTES];
+  private byte[] out;
   private int length;
   private boolean first = true;
 
-  WindowJson() {
+  /** {@code bytes} is about how long it will be. */
+  WindowJson(int bytes) {
+    out = new byte[bytes];
     put(BEGIN, 0, BEGIN.length);
   }
 
