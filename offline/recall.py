@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,9 +20,15 @@ from schemas.graphs import decoder_arrays, gap_feature
 
 Floats = NDArray[np.float32]
 BATCH = 32
-PATH = (0.0, 0.1, 0.25, 0.5, 1.0)
-NEAR = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0)
-FLOORS = (0.005, 0.02, 0.05, 0.1)
+TRIED = {
+    0: (0.0, 0.1, 0.25, 0.5, 1.0),
+    2: (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0),
+    3: (0.005, 0.02, 0.05, 0.1),
+}
+"""What is tried of the decoder's weights, by place: of the path, of the neighbours, their floor. One at a time, the
+others as they are then; twice through."""
+BEGIN = (0.25, 1.0, 2.0, 0.02)
+ROUNDS = 2
 Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -124,12 +129,16 @@ def choose_weights(
     The item score has the weight 1: only the order counts.
     """
     targets = [case.target for case in cases]
-    tried = []
-    for path, weight, floor in itertools.product(PATH, NEAR, FLOORS):
-        if weight == 0 and floor != FLOORS[0]:
-            continue  # without neighbours their floor changes nothing
-        weights = [path, 1.0, weight, floor]
-        got = quality(recaller.lists(found, weights), targets)
-        tried.append((sum(got[name] for name in by), weights, got))
-    _, weights, got = max(tried, key=lambda one: one[0])
-    return weights, got
+    tried: dict[tuple[float, ...], tuple[float, dict[str, float]]] = {}
+
+    def value(weights: tuple[float, ...]) -> float:
+        if weights not in tried:
+            got = quality(recaller.lists(found, weights), targets)
+            tried[weights] = sum(got[name] for name in by), got
+        return tried[weights][0]
+
+    weights = BEGIN
+    for _ in range(ROUNDS):
+        for place, options in TRIED.items():
+            weights = max(((*weights[:place], one, *weights[place + 1 :]) for one in options), key=value)
+    return list(weights), tried[weights][1]

@@ -187,9 +187,9 @@ def choose(
             tried[settings] = sum(found[name] for name in by)
         return tried[settings]
 
-    settings = Settings()
+    settings = Settings(repeats=seen)  # what may not be recalled takes no place either
     for _ in range(ROUNDS):
-        for name in OPTIONS:
+        for name in (name for name in OPTIONS if seen or name != "repeats"):
             settings = max(_others(settings, name), key=value)
     return settings
 

@@ -40,6 +40,8 @@ LONGEST = 50
 JUDGED_BY = ("recall_at_10", "ndcg_at_10")
 """What the protocol reports is what choices on validation are made by, for every method."""
 NEAREST = 10
+ENOUGH = 6_000
+"""Validation cases that the neighbours' settings are chosen on; the scores' weights are chosen on all."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def item_knn_content(run: Run) -> dict[str, Found]:
     lists: Lists = {}
     chosen: dict[str, object] = {}
     for mode, seen in MODES.items():
-        settings = choose(links, run.protocol.validation, LONGEST, seen=seen, by=JUDGED_BY)
+        settings = choose(links, run.protocol.validation[:ENOUGH], LONGEST, seen=seen, by=JUDGED_BY)
         lists[mode] = recall_uncut(links, settings, run.protocol.test, LONGEST, seen=seen)
         chosen[mode] = settings
     return {"item_knn_content": Found(lists, chosen)}
@@ -130,7 +132,7 @@ def generator(run: Run) -> dict[str, Found]:
     links = make_links(protocol.train, words[order], plan.model.window)
     with_near, alone = Found({}, {}, *took), Found({}, {}, *took)
     for mode, seen in MODES.items():
-        settings = choose(links, protocol.validation, plan.nearline.neighbours, seen=seen, by=JUDGED_BY)
+        settings = choose(links, protocol.validation[:ENOUGH], plan.nearline.neighbours, seen=seen, by=JUDGED_BY)
         lists = neighbour_lists(links, settings, plan.index.neighbours)
         for found, near in (
             (with_near, _near(lists, settings, plan)),
