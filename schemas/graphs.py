@@ -34,7 +34,7 @@ from collections.abc import Container
 INTENT_ENCODER = "intent_encoder.onnx"
 INTENT_STEP = "intent_step.onnx"
 LONG_WINDOW = 200
-"""Releases with a window of so many events or more hold ``intent_step.onnx``: there a kept row is a sixth of the cost."""
+"""With a window of so many events or more a release holds ``intent_step.onnx``: a kept row costs a sixth there."""
 PROMPT_ENCODER = "prompt_encoder.onnx"
 DECODER = "decoder.onnx"
 
