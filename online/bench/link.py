@@ -25,6 +25,8 @@ class Link:
 
     async def open(self) -> None:
         """Connect to the instance whose turn it is, unless it is. Raises OSError."""
+        if self._streams is not None and self._streams[1].is_closing():
+            self._streams = None
         if self._streams is None:
             port = self._ports[self._turn % len(self._ports)]
             self._streams = await asyncio.open_connection(self._host, port)
@@ -35,7 +37,7 @@ class Link:
             try:
                 async with asyncio.timeout(WAIT_S):
                     return await self._post(path, body)
-            except (OSError, asyncio.IncompleteReadError) as error:  # TimeoutError is one
+            except (OSError, RuntimeError, asyncio.IncompleteReadError) as error:  # uvloop: its transport is closed
                 self.close()
                 self._turn += 1
                 if not left or isinstance(error, TimeoutError):

@@ -89,6 +89,7 @@ class SlowService:
         self.wait_s, self.user_id, self.status = wait_s, user_id, status
         self.items = [Item(item_id, [0], 1.0) for item_id in items]
         self.one = asyncio.Lock()
+        self.closes = False
 
     async def serve(self, reader, writer):
         try:
@@ -108,6 +109,10 @@ class SlowService:
                     ledger=Ledger(1.0, 50.0, 49.0, {"store": 0.5}, {}),
                 )
                 content = msgspec.msgpack.encode(answer)
+                if self.closes:
+                    writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (self.status, len(content)) + content)
+                    writer.close()
+                    return
                 writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (self.status, len(content)) + content)
         except asyncio.IncompleteReadError:
             writer.close()
@@ -165,6 +170,14 @@ def test_an_instance_that_is_gone_costs_no_answer():
     report = against(SlowService(0.0), seconds=0.2, rate=50, connections=2, dead=[free_port()])
     assert report.errors == 0
     assert report.moved == report.requests > 0
+
+
+def test_a_connection_that_is_closed_between_two_requests_is_made_anew():
+    service = SlowService(0.0)
+    service.closes = True
+    report = against(service, seconds=0.3, rate=50, connections=2)
+    assert report.errors == report.moved == 0
+    assert report.generated == report.requests > 0
 
 
 def test_without_any_instance_every_request_is_an_error():
