@@ -7,7 +7,6 @@ reason and the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class Parse(ProcessFunction):
     def __init__(self, max_future_ms: int, *, forgetting: bool) -> None:
         self._max_future_ms, self._forgetting = max_future_ms, forgetting
 
-    def process_element(self, value: str, ctx: ProcessFunction.Context) -> Iterator[Any]:
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
         arrived_at = ctx.timestamp()
         try:
             found = decode_forget(value.encode()) if self._forgetting else decode_event(value.encode())
@@ -68,8 +67,9 @@ class KeepWindow(KeyedProcessFunction):
         self._kept = runtime_context.get_state(ValueStateDescriptor("kept", Types.PICKLED_BYTE_ARRAY()))
         self._due = runtime_context.get_state(ValueStateDescriptor("due", Types.BOOLEAN()))
 
-    def process_element(self, value: Read, ctx: KeyedProcessFunction.Context) -> None:
-        _, found, arrived_at = value
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        read: Read = value
+        _, found, arrived_at = read
         kept: Kept = self._kept.value() or Kept()
         if isinstance(found, Forget):
             kept.forget(found.at, arrived_at)
@@ -79,10 +79,10 @@ class KeepWindow(KeyedProcessFunction):
         if not self._due.value():
             self._due.update(True)
             timers = ctx.timer_service()
-            now = timers.current_processing_time()
+            now: Any = timers.current_processing_time()
             timers.register_processing_time_timer(now - now % self._refresh_ms + self._refresh_ms)
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
         self._due.clear()
         yield f"{ctx.get_current_key()}\n{(self._kept.value().window() or b'').decode()}"
 
@@ -103,7 +103,8 @@ def submit(settings: JobSettings, flink_url: str, jars: list[Path], topic: str, 
     for key, value in chosen.items():
         made.set_string(key, value)
     # The usual way to an environment starts a small cluster of its own when no `flink run` is around it.
-    java = get_gateway().jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
+    jvm: Any = get_gateway().jvm
+    java = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
     environment = StreamExecutionEnvironment(java(made._j_configuration))
     read = _read(environment, settings, topic, forgetting=False)
     forgotten = _read(environment, settings, FORGOTTEN_TOPIC, forgetting=True)
