@@ -34,6 +34,7 @@ SESSION_TIMEOUT_MS = 8_000
 REQUEST_TIMEOUT_MS = 10_000
 LAG_TIMEOUT_MS = 2_000
 FLUSH_TIMEOUT_S = 20
+PATIENT_S = 1.0
 T = TypeVar("T")
 
 
@@ -114,6 +115,7 @@ class KafkaSource:
         self._done: dict[Any, int] = {}  # partition → offset that was committed last
         self._left: dict[Any, Left] = {}  # partition → what is to be encoded again
         self._told: dict[Any, Left] = {}  # the same as the broker knows it
+        self._polled: dict[Any, list[Any]] = {}  # and not handed out yet
         self._chunk: Chunk | None = None  # of what is left: given out and not done
         self._rereader = Rereader(bootstrap)
         self._producer: Any = None
@@ -121,11 +123,19 @@ class KafkaSource:
         self._consumer.subscribe([WINDOWS_TOPIC], listener=self._assignments)
 
     def poll(self, timeout_s: float) -> list[Record]:
-        polled: dict[Any, list[Any]] = guarded(lambda: self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
-        if self._assignments.new:
-            guarded(self._take_over)
-        records: list[Record] = []
+        # A take-over that failed may wait for a rebalance, which takes its time inside poll.
+        patient_s = max(timeout_s, PATIENT_S) if self._assignments.new else timeout_s
+        polled: dict[Any, list[Any]] = guarded(lambda: self._consumer.poll(timeout_ms=int(patient_s * 1000)))
         for partition, messages in polled.items():
+            self._polled.setdefault(partition, []).extend(messages)
+        if self._assignments.new:
+            guarded(self._take_over)  # when it fails what was polled stays, for the next call
+        records: list[Record] = []
+        mine, polled = self._consumer.assignment(), self._polled
+        self._polled = {}
+        for partition, messages in polled.items():
+            if partition not in mine:
+                continue
             self._next[partition] = messages[-1].offset + 1
             records += [Record(partition.partition, one.offset, one.key, one.value, one.timestamp) for one in messages]
         return records

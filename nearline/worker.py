@@ -24,6 +24,7 @@ from schemas.topics import WINDOWS_TOPIC
 
 T = TypeVar("T")
 POLL_S = 0.1
+PATIENT_EVERY_S = 0.5
 BACKLOG = 64
 """A poll with more records than this is a backlog: encoding comes before candidate lists."""
 SLICE = 32
@@ -65,6 +66,7 @@ class Worker:
         self._stop = stop
         self._lag_at, self._cut_off = 0.0, False
         self._forgotten: Sequence[Forgotten] = ()
+        self._patient_at = 0.0
         self._again: list[Reading] = []  # read again and not yet encoded again, the first one last
         self._row_cache_bytes = row_cache_bytes
         self._use(Makers(serving, row_cache_bytes=row_cache_bytes))
@@ -106,7 +108,7 @@ class Worker:
 
     def _step(self) -> int:
         """Poll, encode, write, commit. Returns how many records there were."""
-        wait_s = 0.0 if self._again or self._source.left() else POLL_S
+        wait_s = 0.0 if self._is_hurried() else POLL_S
         records = self._attempt(lambda: self._source.poll(wait_s)) or []
         if not records:
             return 0
@@ -121,6 +123,14 @@ class Worker:
             self._commit()
             self._tally.add(records=len(records))
         return len(records)
+
+    def _is_hurried(self) -> bool:
+        """Users wait to be encoded again; but now and then a poll is given time, for the group's affairs need it."""
+        now = time.monotonic()
+        if not (self._again or self._source.left()) or now - self._patient_at >= PATIENT_EVERY_S:
+            self._patient_at = now
+            return False
+        return True
 
     def _encode_again(self) -> bool:
         """A few of the users whose states are of other releases, or lost; False when there are none left.

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
 from nearline import broker
@@ -33,6 +33,8 @@ class FakeConsumer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.polled: dict[TopicPartition, list[SimpleNamespace]] = {}
         self.fails = False
+        self.rebalancing = 0  # commits that fail
+        self.waited_ms: list[int] = []
 
     def subscribe(self, _topics: list[str], listener: broker._Assignments) -> None:
         self.listener = listener
@@ -48,12 +50,16 @@ class FakeConsumer:
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[SimpleNamespace]]:
         if self.fails:
             raise KafkaTimeoutError("no broker")
+        self.waited_ms.append(timeout_ms)
         return dict(self.polled)
 
     def committed(self, partition: TopicPartition, metadata: bool, timeout_ms: int) -> OffsetAndMetadata | None:
         return self.offsets.get(partition)
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        if self.rebalancing:
+            self.rebalancing -= 1
+            raise RebalanceInProgressError
         self.offsets |= offsets
 
     def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
@@ -189,6 +195,21 @@ def test_lag_is_unknown_before_the_first_assignment(source: KafkaSource, consume
     assert source.lag() is None
     source.poll(0)
     assert source.lag() == 12
+
+
+def test_a_take_over_during_a_rebalance_loses_nothing_and_gives_the_next_poll_time(
+    source: KafkaSource, consumer: FakeConsumer
+) -> None:
+    consumer.offsets = {P0: OffsetAndMetadata(5, "r0", -1)}
+    consumer.assign(P0)
+    consumer.rebalancing = 1
+    consumer.polled = {P0: [message(5)]}
+    with pytest.raises(StoreError, match="Kafka"):
+        source.poll(0)
+    consumer.polled = {P0: [message(6)]}
+    assert [one.offset for one in source.poll(0)] == [5, 6]
+    assert consumer.waited_ms[-1] >= 500
+    assert consumer.offsets[P0] == OffsetAndMetadata(5, "r1;0-5:r0", -1)
 
 
 def test_a_broker_that_is_gone_is_one_of_our_errors(source: KafkaSource, consumer: FakeConsumer) -> None:
