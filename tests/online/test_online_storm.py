@@ -13,9 +13,9 @@ import redis
 from online_values import FIXTURES, KEY
 
 from online.bench.load import Job
-from online.bench.stand import generate, job_of, own_redis, service
+from online.bench.stage import Users, job_of
+from online.bench.stand import generate, own_redis, service
 from online.bench.synthetic import promote
-from online.bench.verb import fill
 from schemas.release import read_manifest
 
 pytestmark = pytest.mark.slow
@@ -29,15 +29,17 @@ def test_a_storm_gives_no_error_and_no_wrong_user(tmp_path, monkeypatch):
     manifest = read_manifest(FIXTURES / "release", KEY)
     promote(manifest, FIXTURES / "release")
     with own_redis(tmp_path) as url:
-        fill(url, manifest, USERS)
+        Users(manifest, USERS).store(url)
         pid = redis.Redis.from_url(url).info()["process_id"]
         with service(tmp_path, url) as address:
-            job = job_of(address, seconds=6, rate=1500, connections=64, users=USERS, budget_ms=50, slack_ms=10)
+            job = job_of([address], None, seconds=6, rate=1500, connections=64, users=USERS, budget_ms=50, slack_ms=10)
             faults = threading.Thread(target=stall_and_kill, args=(pid,))
             faults.start()
             report = generate(job)
             faults.join()
-            after = generate(job_of(address, seconds=1, rate=20, connections=2, users=USERS, budget_ms=50, slack_ms=10))
+            after = generate(
+                job_of([address], None, seconds=1, rate=20, connections=2, users=USERS, budget_ms=50, slack_ms=10)
+            )
     assert isinstance(job, Job)
     assert report.errors == after.errors == 0
     assert report.wrong_user == after.wrong_user == 0
