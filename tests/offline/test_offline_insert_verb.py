@@ -86,7 +86,7 @@ def shop(state, monkeypatch):
 def ask(tmp_path, rows, **more):
     (tmp_path / "items.csv").write_text("item_id,title,category\n" + "".join(f"{row}\n" for row in rows))
     given = {"items": tmp_path / "items.csv", "changes": None, "data": "shop", "set": [], "threads": 1}
-    given |= {"promote": False, "keep": None} | more
+    given |= {"promote": False, "keep": None, "listen": False} | more
     return insert_verb.insert_items(argparse.Namespace(**given))
 
 
