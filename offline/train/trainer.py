@@ -55,7 +55,8 @@ class Progress(msgspec.Struct):
 @dataclass
 class Trainer:
     """``losses`` holds the network and gives the loss of a batch. ``value`` judges the network on validation (higher
-    is better). ``batch_size`` counts targets, about, of a step of one process. ``device`` as torch names it."""
+    is better). ``batch_size`` counts targets, about, of a step of one process. ``device`` as torch names it. It stops
+    after ``patience`` epochs without a better value."""
 
     network: nn.Module
     losses: nn.Module
@@ -67,6 +68,7 @@ class Trainer:
     seed: int
     ranks: Ranks = field(default_factory=Ranks)
     device: str = "cpu"
+    patience: int = PATIENCE
 
     def run(self, checkpoint: Path) -> Progress:
         """Train, and leave the best weights in the network. Continues from ``checkpoint`` if there is one.
@@ -79,7 +81,7 @@ class Trainer:
         progress = self._resume(checkpoint, optimiser, mean)
         with cli.bar() as bar:
             task = bar.add_task("train", total=self.epochs * self.steps, completed=progress.epoch * self.steps)
-            while progress.epoch < self.epochs and progress.epoch - progress.best_epoch < PATIENCE + (
+            while progress.epoch < self.epochs and progress.epoch - progress.best_epoch < self.patience + (
                 progress.epoch == 0
             ):
                 self._epoch(progress.epoch, optimiser, mean, lambda: bar.advance(task))
