@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from online.encoders import intent_feed, prompt_feed
 from online.graph import ORT_ERRORS, Array, Graph
 from online.sessions import Runner, open_decoder
+from online.tables import Known, Names, numbered, read_catalogue, read_profiles, unwalked
 from schemas.api import Item
 from schemas.errors import ReleaseError
 from schemas.graphs import DECODER, INTENT_ENCODER, OTHER_ARRAYS, PROMPT_ENCODER, decoder_arrays
@@ -30,7 +31,6 @@ from schemas.release import (
     Catalogue,
     Manifest,
     Model,
-    Profiles,
     read_manifest,
     verify_files,
 )
@@ -79,12 +79,12 @@ class Release:
     made_at: int  # ms
     model: Model
     catalogue: Catalogue
-    profiles: Profiles
+    profiles: Known
     arrays: dict[str, Array]
     decoder: Runner
-    item_numbers: dict[str, int]
-    category_numbers: dict[str, int]
-    bucket_numbers: dict[str, int]
+    item_numbers: Mapping[str, int]
+    category_numbers: Mapping[str, int]
+    bucket_numbers: Mapping[str, int]
     usual_s: dict[str, float]
     cohorts: Cohorts
     graphs: dict[str, str]  # sha256 of each graph's file
@@ -138,7 +138,7 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, bes
     names = decoder_arrays(model.levels, manifest.content.files)
     arrays = {name: _array(folder, manifest, name) for name in (*names, *OTHER_ARRAYS)}
     _check_shapes(arrays, model, folder)
-    catalogue, profiles = _tables(folder, manifest)
+    catalogue, profiles, item_numbers = _tables(folder, manifest)
     weights = np.asarray(model.weights, np.float32)
     bound = {**{name: arrays[name] for name in names}, "weights": weights}
     path, graphs = _path(folder, manifest, DECODER), _digests(folder, manifest)
@@ -153,9 +153,9 @@ def load(folder: Path, key: Ed25519PublicKey, release_id: str | None = None, bes
         profiles=profiles,
         arrays=arrays,
         decoder=decoder,
-        item_numbers=_numbers(catalogue.item_ids),
-        category_numbers=_numbers(catalogue.categories),
-        bucket_numbers=_numbers(profiles.buckets),
+        item_numbers=item_numbers,
+        category_numbers=numbered(catalogue.categories),
+        bucket_numbers=numbered(profiles.buckets),
         usual_s={},
         cohorts=Cohorts(arrays["cohort_items"], arrays["cohort_scores"], model.num_items),
         graphs=graphs,
@@ -198,10 +198,6 @@ def _warm(release: Release, manifest: Manifest, twin: Release | None) -> dict[st
     }
 
 
-def _numbers(names: Sequence[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
-
-
 def _usual(run: Callable[[], Sequence[Array]]) -> float:
     run()
     took: list[float] = []
@@ -233,13 +229,15 @@ def _array(folder: Path, manifest: Manifest, name: str) -> Array:
         raise ReleaseError(f"not an array: {error}", where=str(path)) from None
 
 
-def _tables(folder: Path, manifest: Manifest) -> tuple[Catalogue, Profiles]:
+def _tables(folder: Path, manifest: Manifest) -> tuple[Catalogue, Known, Names]:
     model = manifest.content.model
-    catalogue = _table(folder, manifest, CATALOGUE, Catalogue)
-    profiles = _table(folder, manifest, PROFILES, Profiles)
+    with unwalked():
+        catalogue = _table(folder, manifest, CATALOGUE, read_catalogue)
+        profiles = _table(folder, manifest, PROFILES, read_profiles)
+        item_numbers = numbered(catalogue.item_ids)
     if len(catalogue.item_ids) != model.num_items or len(profiles.buckets) != model.num_buckets:
         raise ReleaseError("catalogue or profiles have another size than the model", where=str(folder))
-    return catalogue, profiles
+    return catalogue, profiles, item_numbers
 
 
 def _family(folder: Path, manifest: Manifest) -> Family | None:
@@ -248,10 +246,10 @@ def _family(folder: Path, manifest: Manifest) -> Family | None:
     return Family(read_lineage((folder / LINEAGE).read_bytes(), str(folder / LINEAGE)))
 
 
-def _table(folder: Path, manifest: Manifest, name: str, kind: type[T]) -> T:
+def _table(folder: Path, manifest: Manifest, name: str, read: Callable[[bytes], T]) -> T:
     path = _path(folder, manifest, name)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+        return read(path.read_bytes())
     except msgspec.DecodeError as error:
         raise ReleaseError(f"damaged: {error}", where=str(path), mend="Publish the release again.") from None
 

@@ -5,7 +5,6 @@ At most three are loaded: the current one, the one before it, and a canary that 
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -116,6 +115,7 @@ class Releases:
         self._answered: dict[str, int] = {}
         self._failed: dict[str, float] = {}
         self._problems: dict[str, str] = {}
+        self._left: list[Loaded] = []
         self.num_failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="releases", daemon=True)
@@ -153,6 +153,7 @@ class Releases:
 
     def tick(self) -> None:
         """One look at the registry. It raises nothing: what serves goes on serving."""
+        self._left.clear()
         try:
             row, tried = self._current(), self._tried()
         except (BeforehandError, SQLAlchemyError) as error:
@@ -186,7 +187,7 @@ class Releases:
         tried = before.canary is not release
         if old is not None and release.takes_over(old.id):
             old = before.previous
-        self.loaded = Loaded(release, old, before.canary if tried else None, before.share if tried else 0.0)
+        self._replace(Loaded(release, old, before.canary if tried else None, before.share if tried else 0.0))
         log.info("release %s serves, the previous is %s", release.id, old.id if old else "none")
 
     def _try(self, tried: Tried | None) -> None:
@@ -201,7 +202,7 @@ class Releases:
             return
         self._used_at[canary.id] = self._clock()
         previous = before.previous if before.previous is not canary else None
-        self.loaded = Loaded(before.current, previous, canary, share)
+        self._replace(Loaded(before.current, previous, canary, share))
         log.info("release %s is tried by %.3g of the users", canary.id, share)
 
     def _load(self, row: ReleaseRow) -> Release | None:
@@ -218,9 +219,6 @@ class Releases:
             return None
         self._failed.pop(row.id, None)
         self._problems.pop(row.id, None)
-        # A table of a million ids takes the garbage collector tens of milliseconds to walk, again and again. It holds
-        # no cycle: its references free it when the release is unloaded.
-        gc.freeze()
         return release
 
     def _unload(self) -> None:
@@ -229,7 +227,13 @@ class Releases:
         previous = self._still_used(loaded.previous)
         canary = loaded.canary if loaded.share else self._still_used(loaded.canary)
         if previous is not loaded.previous or canary is not loaded.canary:
-            self.loaded = Loaded(loaded.current, previous, canary, loaded.share)
+            self._replace(Loaded(loaded.current, previous, canary, loaded.share))
+
+    def _replace(self, loaded: Loaded) -> None:
+        """The one before is kept until the next tick: else the last request that uses a release would have to free it,
+        on the event loop."""
+        self._left.append(self.loaded)
+        self.loaded = loaded
 
     def _still_used(self, old: Release | None) -> Release | None:
         if old is None or self._clock() - self._used_at[old.id] <= UNUSED_FOR_S:

@@ -13,6 +13,7 @@ import msgspec
 from online.bench import floor, live, phases, rivals
 from online.bench.faults import bench_faults
 from online.bench.stage import Users, checked_size, newest_release, state_folder
+from online.bench.stalls import load_stalls
 from online.bench.stand import own_redis, service
 from online.bench.synthetic import make_release, promote
 from online.release import Release, load
@@ -45,8 +46,9 @@ def _bench(args: argparse.Namespace) -> Result:
             users = Users(manifest, args.users)
             users.store(redis_url)
             made(f"{args.users:,} users")
-        release = load(folder / "release", load_public_key(key.with_suffix(".pub")))
-        result: dict[str, Any] = {"trained": not _untrained(source)}
+        public = load_public_key(key.with_suffix(".pub"))
+        result: dict[str, Any] = {"trained": not _untrained(source), **load_stalls(folder / "release", public)}
+        release = load(folder / "release", public)
         result |= _alone(release, manifest, users, redis_url, args.k)
         expected = users.expect(release, folder / "expected", args.k)
         states = dict(zip(users.ids, users.encoded(), strict=True))

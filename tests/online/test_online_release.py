@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 
 import msgspec
@@ -34,6 +35,26 @@ def test_arrays_are_mapped_and_graphs_are_timed(release):
     assert all(isinstance(array.base, np.memmap) for array in release.arrays.values())
     assert set(release.usual_s) == {"decode", "intent_state", "prompt_embedding"}
     assert all(seconds > 0 for seconds in release.usual_s.values())
+
+
+def test_the_garbage_collector_does_not_walk_what_is_loaded():
+    gc.unfreeze()
+    try:
+        loaded = load(FIXTURES / "release", KEY)
+        assert gc.isenabled()
+        assert not any(found is loaded.catalogue.item_ids for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
+
+
+@pytest.mark.parametrize("name", ["catalogue.msgpack", "profiles.msgpack"])
+def test_a_table_that_was_cut_short_is_named(folder, name):
+    raw = (folder / name).read_bytes()
+    (folder / name).write_bytes(raw[: len(raw) // 2])
+    resign(folder)
+    with pytest.raises(ReleaseError, match=rf"{name}.*damaged: Input data was truncated"):
+        load(folder, KEY)
+    assert gc.isenabled()
 
 
 def test_a_release_of_format_1_decodes_as_it_did():
