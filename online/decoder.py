@@ -55,12 +55,16 @@ class Decoder:
         """One job. Returns before the deadline whatever the graph does; a run that nobody waits for is stopped.
 
         NO_CAPACITY: more valuable jobs took the time. DECODE_TIMEOUT: it ran, or would have, past its deadline.
+        NO_TIME: nobody is before it, and yet a run usually takes longer than is left.
         """
         loop = asyncio.get_running_loop()
         if not self._started:
             self._start()
-        ends_at = deadline.ends_at - RESERVE_S
-        job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=self._clock())
+        now, ends_at = self._clock(), deadline.ends_at - RESERVE_S
+        if not self.in_flight and now + self.usual.s > ends_at:
+            self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
+            return Decoded(Reason.NO_TIME)
+        job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=now)
         timer = loop.call_later(max(0.0, deadline.remaining() - RESERVE_S), job.settle, Decoded(Reason.DECODE_TIMEOUT))
         for lost in self._line.add(job):
             lost.settle(Decoded(Reason.NO_CAPACITY))

@@ -81,7 +81,10 @@ class Ranks:
 
 
 class Door:
-    """Admission, before any work is done for a request. ``store_timeout_s``: a look-up that takes longer is in vain."""
+    """Admission, before any work is done for a request. ``store_timeout_s``: a look-up that takes longer is in vain.
+
+    A door that is shut still learns: those that it turns away time the loop's turns as well.
+    """
 
     def __init__(self, clock: Clock = time.monotonic, store_timeout_s: float = float("inf")) -> None:
         self.turns = Turns(clock)

@@ -81,3 +81,22 @@ def test_nobody_is_let_in_whose_look_up_would_be_in_vain(clock):
         for _ in range(KEPT):
             door.turns.took(0.010)
         assert door.admits(1.0, 1.0) is lets_in
+
+
+def test_after_a_stall_those_it_turns_away_open_it_again(clock):
+    """Every request times a turn, let in or not: a door that is shut still learns."""
+    door = Door(clock, store_timeout_s=0.015)
+
+    async def come(turn_s):
+        door.enter()
+        admitted = door.admits(1.0, 0.05)
+        clock.now += turn_s
+        await asyncio.sleep(0)
+        return admitted
+
+    async def run():
+        return [await come(turn_s) for turn_s in [0.05] * KEPT + [0.0005] * KEPT]
+
+    admitted = asyncio.run(run())
+    assert not admitted[KEPT]
+    assert admitted[-1]

@@ -32,20 +32,21 @@ def test_a_storm_gives_no_error_and_no_wrong_user(tmp_path, monkeypatch):
         Users(manifest, USERS).store(url)
         pid = redis.Redis.from_url(url).info()["process_id"]
         with service(tmp_path, url) as address:
+            few = {"seconds": 1, "rate": 20, "connections": 2, "users": USERS, "slack_ms": 10}
+            before = generate(job_of([address], None, budget_ms=2000, **few))
             job = job_of([address], None, seconds=6, rate=1500, connections=64, users=USERS, budget_ms=50, slack_ms=10)
             faults = threading.Thread(target=stall_and_kill, args=(pid,))
             faults.start()
             report = generate(job)
             faults.join()
-            after = generate(
-                job_of([address], None, seconds=1, rate=20, connections=2, users=USERS, budget_ms=50, slack_ms=10)
-            )
+            after = generate(job_of([address], None, budget_ms=50, **few))
     assert isinstance(job, Job)
-    assert report.errors == after.errors == 0
-    assert report.wrong_user == after.wrong_user == 0
+    assert before.errors == report.errors == after.errors == 0
+    assert before.wrong_user == report.wrong_user == after.wrong_user == 0
     assert report.requests > 5000
     assert len(report.latency_ms) == report.requests, "each was answered"
-    assert {"generate"} < set(report.rungs), "some were generated for, some were not"
+    assert "generate" in before.rungs, "in the calm: how many are in the storm is up to the machine"
+    assert set(report.rungs) - {"generate"}, "not all were generated for"
     assert after.rungs, "it still answers without Redis"
 
 
