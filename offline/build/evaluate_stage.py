@@ -30,7 +30,7 @@ def evaluate(build: Build, folder: Path) -> Result:
     recaller = Recaller(read_generator(build, index), index.trie, index.category)
     keep = build.plan.nearline.neighbours
     near = window_neighbours(data.validation, index.lists, index.decay, keep, repeats=index.repeats)
-    weights, validation = choose_weights(recaller, recaller.candidates(data.validation, near), data.validation)
+    weights, validation = choose_weights(recaller.candidates(data.validation, near), data.validation)
     targets = [case.target for case in data.targets]
     near = window_neighbours(data.targets, index.lists, index.decay, keep, repeats=index.repeats)
     generated, scores = recaller.scored(recaller.candidates(data.targets, near), weights)

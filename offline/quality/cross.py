@@ -184,9 +184,7 @@ def _judged(arch: Architecture, on: Trained) -> dict[str, Any]:
     recaller = Recaller(net, material.trie, material.category)
     for mode, seen in MODES.items():
         some, cases = protocol.validation, protocol.test
-        weights, _ = choose_weights(
-            recaller, recaller.candidates(some, no_neighbours(len(some)), seen=seen), some, JUDGED_BY
-        )
+        weights, _ = choose_weights(recaller.candidates(some, no_neighbours(len(some)), seen=seen), some, JUDGED_BY)
         found = recaller.candidates(cases, no_neighbours(len(cases)), seen=seen)
         out[mode] = _figures(recaller.lists(found, weights), cases) | {"weights": weights}
         out[mode]["codes_only"] = _figures(recaller.lists(found, CODES_ONLY), cases)

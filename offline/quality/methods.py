@@ -165,7 +165,7 @@ def _recalled(
 ) -> tuple[NDArray[np.int64], list[float]]:
     """Choose the weights on validation, then make the test's lists, once: item numbers [cases, 50]."""
     some = protocol.validation
-    weights, _ = choose_weights(recaller, recaller.candidates(some, near(some), seen=seen), some, JUDGED_BY)
+    weights, _ = choose_weights(recaller.candidates(some, near(some), seen=seen), some, JUDGED_BY)
     found = recaller.candidates(protocol.test, near(protocol.test), seen=seen)
     return recaller.lists(found, weights)[:, :LONGEST], weights
 

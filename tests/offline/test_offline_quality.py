@@ -6,11 +6,15 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from offline.metrics import beyond, calibration, calibration_error, quality
+from offline.model.beam import best, blend
+from offline.model.intent_encoder import MASKED
 from offline.quality import methods, verb
 from offline.quality.methods import KEPT, REMOVED, Run
 from offline.quality.protocol import leave_one_out
+from offline.recall import _front
 from schemas.errors import DataError
 from schemas.plan import load_plan
 
@@ -151,3 +155,15 @@ def test_scores_that_say_what_happens_are_calibrated():
     assert [one.said for one in bins] == sorted(one.said for one in bins)
     assert calibration_error(calibration(lists, scores * 6, targets)) > 0.1
     assert calibration_error(calibration(lists[:0], scores[:0], [])) == 0.0
+
+
+def test_the_front_of_a_list_is_the_lists_own():
+    rng = np.random.default_rng(0)
+    found = (
+        torch.from_numpy(rng.permuted(np.tile(np.arange(80), (6, 1)), axis=1)),
+        torch.from_numpy(np.where(rng.random((6, 80)) < 0.3, MASKED, rng.normal(size=(6, 80))).astype(np.float32)),
+        *(torch.from_numpy(rng.random((6, 80)).astype(np.float32)) for _ in range(2)),
+    )
+    weights = (0.25, 1.0, 2.0, 0.02)
+    score = blend(*found[1:], torch.tensor(weights))
+    assert (_front(found, weights) == best(found[0], score, 50)[0].numpy()).all()
