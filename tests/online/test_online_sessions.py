@@ -130,7 +130,7 @@ def test_the_curve_is_learnt_anew_when_another_session_takes_over(both, gpu, rel
         ours = dataclasses.replace(release, decoder=both)
         for _ in range(3):
             assert asyncio.run(decoder.decode(ours, {}, long())).reason is Reason.OK
-        decoder.curve.took(2, 0.0001)
+        decoder.curve.took(2, 0.0)  # as much as one alone, however fast the stand-in is
         assert decoder.curve.size() > 1
         before = decoder.curve.of(2)
         gpu.error = RuntimeError("device lost")
