@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event as Flag
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from nearline.catalogue_metrics import CatalogueTally
+from nearline.patience import Patience
 from schemas.cli import say
 from schemas.errors import BeforehandError, DataError
 from schemas.event import MAX_RECORD_BYTES
@@ -20,7 +21,6 @@ from schemas.item_change import Change, ItemChange, decode_change
 from schemas.topics import CATALOGUE_TOPIC
 from schemas.window import DeadLetter
 
-T = TypeVar("T")
 POLL_S = 0.2
 MAX_PENDING = 10_000
 MAX_PAUSE_S = 30.0
@@ -86,6 +86,7 @@ class CatalogueFollower:
         """``current`` says which release serves."""
         self._source, self._insert, self._current = source, insert, current
         self._every_s, self._tally, self._stop = every_s, tally, stop
+        self._attempt = Patience(stop, BeforehandError, 0.5, MAX_PAUSE_S)
         self._pending: list[_Pending] = []
         self._unread = 0  # records that are not committed
         self._due_at = 0.0
@@ -178,24 +179,6 @@ class CatalogueFollower:
         letters = [letter(record, f"refused: {error.problem}")]
         self._source.send_letters(letters)
         self._tally.took(0, letters)
-
-    def _attempt(self, act: Callable[[], T], tries: int | None = None) -> T | None:
-        """Try until it works, ever less often; None when told to stop, or after ``tries``. Says once what is wrong."""
-        tried, pause_s = 0, 0.5
-        while True:
-            try:
-                result = act()
-            except BeforehandError as error:
-                tried += 1
-                if tried == 1:
-                    say(f"{error} Nothing is lost; trying again.")
-                if tried == tries or self._stop.wait(pause_s):
-                    return None
-                pause_s = min(MAX_PAUSE_S, 2 * pause_s)
-            else:
-                if tried:
-                    say("it works again")
-                return result
 
 
 def read_change(record: ChangeRecord) -> ItemChange:

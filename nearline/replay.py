@@ -90,7 +90,7 @@ def publish(
     total = sum(1 for _ in lines(paths))
     begun = time.monotonic()
     try:
-        producer = _producer(bootstrap)
+        producer = open_producer(bootstrap)
         try:
             with bar() as progress:
                 task = progress.add_task("events", total=total)
@@ -151,7 +151,8 @@ def _pace(begun: float, sent: int, rate: float | None) -> None:
             time.sleep(ahead_s)
 
 
-def _producer(bootstrap: str) -> Any:
+def open_producer(bootstrap: str) -> Any:
+    """A ``KafkaProducer`` for many records: waits for all replicas, sends in compressed batches."""
     return KafkaProducer(
         bootstrap_servers=bootstrap,
         acks="all",

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event as Flag
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from nearline.broker import Source
 from nearline.candidates import MAX_BATCH, Allowance, Waiting
 from nearline.held import HeldWriter
 from nearline.metrics import Tally
+from nearline.patience import Patience
 from nearline.serving import Makers, Serving
 from nearline.states import Made, Reading, Sorted, dead_letter, sort_out
 from nearline.stepping import ROW_CACHE_BYTES
@@ -22,7 +23,6 @@ from schemas.errors import StoreError
 from schemas.state import Candidates, IntentState
 from schemas.topics import WINDOWS_TOPIC
 
-T = TypeVar("T")
 POLL_S = 0.1
 PATIENT_EVERY_S = 0.5
 BACKLOG = 64
@@ -64,6 +64,7 @@ class Worker:
         self._waiting = Waiting()
         self._tally = tally
         self._stop = stop
+        self._attempt = Patience(stop, StoreError, 0.1, MAX_PAUSE_S)
         self._lag_at, self._cut_off = 0.0, False
         self._forgotten: Sequence[Forgotten] = ()
         self._patient_at = 0.0
@@ -247,24 +248,6 @@ class Worker:
                 say("it works again")
             self._cut_off = False
         self._lag_at = time.monotonic()
-
-    def _attempt(self, act: Callable[[], T], tries: int | None = None) -> T | None:
-        """Try until it works, ever less often; None when told to stop, or after ``tries``. Says once what is wrong."""
-        tried, pause_s = 0, 0.1
-        while True:
-            try:
-                result = act()
-            except StoreError as error:
-                tried += 1
-                if tried == 1:
-                    say(f"{error} Nothing is lost; trying again.")
-                if tried == tries or self._stop.wait(pause_s):
-                    return None
-                pause_s = min(MAX_PAUSE_S, 2 * pause_s)
-            else:
-                if tried:
-                    say("it works again")
-                return result
 
 
 def activity(reading: Reading) -> tuple[int, int]:

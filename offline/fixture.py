@@ -13,12 +13,12 @@ from torch import nn
 
 from offline.export import export_graphs, model_arrays
 from offline.index.trie import sid_order, trie_arrays
-from offline.model.architecture import Architecture
+from offline.model.architecture import Architecture, release_sizes
 from offline.model.generator import Generator
 from offline.release_folder import Parts, make_release
 from offline.samples import sample_inputs
 from schemas.graphs import DECODER, INTENT_ENCODER, PROMPT_ENCODER, decoder_arrays
-from schemas.release import Catalogue, Manifest, Model, Profiles, load_private_key
+from schemas.release import Catalogue, Manifest, Profiles, load_private_key
 
 ARCH = Architecture(
     width=16,
@@ -54,7 +54,7 @@ def make_fixture(folder: Path) -> Manifest:
     graphs.mkdir(parents=True, exist_ok=True)
     export_graphs(generator, arrays, inputs, graphs)
     parts = Parts(
-        model=_sizes(),
+        model=release_sizes(ARCH, neighbours=NEIGHBOURS, decay=0.8, weights=WEIGHTS),
         graphs=graphs,
         arrays=arrays,
         catalogue=_catalogue(category),
@@ -133,21 +133,3 @@ def _catalogue(category: np.ndarray) -> Catalogue:
     names = [f"item-{(number * 37) % ARCH.num_items:03d}" for number in range(ARCH.num_items)]
     titles = [f"{TITLES[int(kind)]} {name}" for kind, name in zip(category, names, strict=True)]
     return Catalogue(names, titles, CATEGORIES)
-
-
-def _sizes() -> Model:
-    return Model(
-        width=ARCH.width,
-        window=ARCH.window,
-        state_rows=ARCH.state_rows,
-        prompt_rows=ARCH.prompt_rows,
-        local_events=ARCH.local_events,
-        levels=ARCH.levels,
-        codes=ARCH.codes,
-        num_items=ARCH.num_items,
-        num_buckets=ARCH.num_buckets,
-        neighbours=NEIGHBOURS,
-        neighbour_decay=0.8,
-        k_max=ARCH.k_max,
-        weights=WEIGHTS,
-    )

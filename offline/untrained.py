@@ -13,13 +13,13 @@ import torch
 
 from offline.export import export_graphs, model_arrays
 from offline.index.trie import sid_order, trie_arrays
-from offline.model.architecture import Architecture, from_plan
+from offline.model.architecture import from_plan, release_sizes
 from offline.model.generator import Generator
 from offline.release_folder import Parts, make_release
 from offline.samples import sample_inputs
 from schemas.locations import private_key_path
 from schemas.plan import Plan
-from schemas.release import Catalogue, Manifest, Model, Profiles, load_private_key
+from schemas.release import Catalogue, Manifest, Profiles, load_private_key
 
 NUM_ITEMS, NUM_BUCKETS, CATEGORIES = 2_000, 16, ["things", "more things"]
 WEIGHTS = [1.0, 1.0, 1.0, 0.02]
@@ -44,7 +44,7 @@ def make_untrained(parent: Path, plan: Plan) -> Manifest:
     with tempfile.TemporaryDirectory() as graphs:
         export_graphs(generator, arrays, inputs, Path(graphs))
         parts = Parts(
-            model=_sizes(arch, neighbours),
+            model=release_sizes(arch, neighbours=neighbours, decay=0.8, weights=WEIGHTS),
             graphs=Path(graphs),
             arrays=arrays | _lists(draw, neighbours),
             catalogue=Catalogue(ids, ids, CATEGORIES),
@@ -64,21 +64,3 @@ def _lists(draw: np.random.Generator, neighbours: int) -> dict[str, np.ndarray]:
         "cohort_items": draw.integers(0, NUM_ITEMS, (NUM_BUCKETS, length)).astype(np.int32),
         "cohort_scores": np.tile(np.linspace(2, 1, length, dtype=np.float32), (NUM_BUCKETS, 1)),
     }
-
-
-def _sizes(arch: Architecture, neighbours: int) -> Model:
-    return Model(
-        width=arch.width,
-        window=arch.window,
-        state_rows=arch.state_rows,
-        prompt_rows=arch.prompt_rows,
-        local_events=arch.local_events,
-        levels=arch.levels,
-        codes=arch.codes,
-        num_items=NUM_ITEMS,
-        num_buckets=NUM_BUCKETS,
-        neighbours=neighbours,
-        neighbour_decay=0.8,
-        k_max=arch.k_max,
-        weights=WEIGHTS,
-    )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from nearline.bench.traffic import Sent
 from nearline.guarded import guarded
+from nearline.replay import open_producer
 from nearline.visibility import Watch
 from schemas.cli import bar
 from schemas.errors import StoreError
@@ -46,7 +45,7 @@ def send(
     failed: list[BaseException] = []
     late: list[float] = []
     count, begun = 0, time.monotonic()
-    producer = guarded(lambda: _producer(bootstrap))
+    producer = guarded(lambda: open_producer(bootstrap))
     try:
         with bar() as progress:
             task = progress.add_task("events sent", total=total)
@@ -76,14 +75,3 @@ def _await(due: float) -> float:
     if ahead > 0:
         time.sleep(ahead)
     return max(0.0, time.monotonic() - due)
-
-
-def _producer(bootstrap: str) -> Any:
-    return KafkaProducer(
-        bootstrap_servers=bootstrap,
-        acks="all",
-        compression_type="lz4",
-        linger_ms=5,
-        batch_size=128 * 1024,
-        metrics_enabled=False,
-    )

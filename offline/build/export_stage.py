@@ -16,6 +16,7 @@ from offline.build.stage import Build, Result, read_record
 from offline.build.train_stage import architecture, read_generator
 from offline.build.variants import GRAPHS, Judge, Judged, judge_variants, put_chosen
 from offline.export import check_runtime, export_graphs, model_arrays
+from offline.model.architecture import release_sizes
 from offline.samples import sample_inputs
 from schemas import cli
 from schemas.release import Model, file_entry
@@ -92,21 +93,12 @@ def sizes(build: Build) -> Model:
     """The sizes that every tier must agree on."""
     index = read_index(build)
     arch = architecture(build, index)
-    return Model(
-        width=arch.width,
-        window=arch.window,
-        state_rows=arch.state_rows,
-        prompt_rows=arch.prompt_rows,
-        local_events=arch.local_events,
-        levels=arch.levels,
-        codes=arch.codes,
-        num_items=arch.num_items,
-        num_buckets=arch.num_buckets,
+    return release_sizes(
+        arch,
         neighbours=build.plan.nearline.neighbours,
-        neighbour_decay=index.decay,
-        neighbour_repeats=index.repeats,
-        k_max=arch.k_max,
+        decay=index.decay,
         weights=build.result("evaluate")["weights"],
+        repeats=index.repeats,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from schemas.plan import Plan
+from schemas.release import Model
 
 FIRST_WIDTH = 16
 """Beam at the first level; it doubles at each level after it."""
@@ -55,4 +56,26 @@ def from_plan(plan: Plan, *, num_items: int, num_buckets: int, vector_width: int
         vector_width=vector_width,
         k_max=plan.online.k_max,
         hidden=2 * model.width,
+    )
+
+
+def release_sizes(
+    arch: Architecture, *, neighbours: int, decay: float, weights: list[float], repeats: bool = True
+) -> Model:
+    """The sizes that every tier must agree on, as a release names them."""
+    return Model(
+        width=arch.width,
+        window=arch.window,
+        state_rows=arch.state_rows,
+        prompt_rows=arch.prompt_rows,
+        local_events=arch.local_events,
+        levels=arch.levels,
+        codes=arch.codes,
+        num_items=arch.num_items,
+        num_buckets=arch.num_buckets,
+        neighbours=neighbours,
+        neighbour_decay=decay,
+        neighbour_repeats=repeats,
+        k_max=arch.k_max,
+        weights=weights,
     )

@@ -53,7 +53,7 @@ def test_good_lines_are_sent_in_order_and_bad_ones_named(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent = Sent()
-    monkeypatch.setattr(replay, "_producer", lambda _bootstrap: sent)
+    monkeypatch.setattr(replay, "open_producer", lambda _bootstrap: sent)
     before: list[tuple[str, int]] = []
     outcome = publish("", [file], rate=None, before_send=lambda *one: before.append(one))
     assert [(topic, key.decode()) for topic, key, _ in sent.records] == [("events", key) for key in ("a", "b", "é")]
@@ -88,7 +88,7 @@ def test_a_refused_event_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch
         def add_errback(self, act) -> None:
             act(RuntimeError("not the leader"))
 
-    monkeypatch.setattr(replay, "_producer", lambda _bootstrap: Refusing())
+    monkeypatch.setattr(replay, "open_producer", lambda _bootstrap: Refusing())
     with pytest.raises(StoreError, match="not the leader"):
         publish("", [file], rate=None)
 
