@@ -148,6 +148,15 @@ def test_a_training_that_was_killed_ends_in_the_same_bits(tmp_path, monkeypatch)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_a_training_ends_with_the_lift(tmp_path):
+    histories = shop([8, 8])  # items 0 … 12
+    generator, _ = fitted(tmp_path, histories=histories)
+    cold = np.bincount(histories.item, minlength=NUM_ITEMS) == 0
+    assert cold.any()
+    assert not generator.free.weight[cold].any()
+    assert generator.item_bias[cold].unique().numel() == 1
+
+
 def test_what_is_kept_is_the_mean_of_the_last_steps(tmp_path):
     fitted(tmp_path, load_plan(overrides=["model.epochs=1", "model.batch_size=16", f"model.window={WINDOW}"]))
     best, mean, last = (load_file(tmp_path / name) for name in (f"best-{WEIGHTS}", f"mean-{WEIGHTS}", WEIGHTS))
