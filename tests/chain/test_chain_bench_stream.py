@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from kafka import KafkaAdminClient
-from test_chain_stream import WINDOW, Bench, disordered, naive, settle
+from stream_bench import WINDOW, Bench, disordered, naive
+from waiting import wait_for
 
 from infra.paths import ROOT
 from schemas.window import decode_window
@@ -40,8 +41,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     try:
         yield made
     finally:
-        made.producer.close(timeout=5)
-        made.stack.down()
+        made.close()
 
 
 def test_the_plain_job_keeps_the_same_windows(bench: Bench) -> None:
@@ -68,7 +68,7 @@ def test_the_plain_job_keeps_the_same_windows(bench: Bench) -> None:
         found = dict(record.value.decode().split("\n", 1) for record in records)
         return {user: msgspec.to_builtins(decode_window(raw).events) if raw else [] for user, raw in found.items()}
 
-    settle(lambda: kept() == expected, "the windows equal the reference")
+    wait_for("the windows equal the reference", lambda: kept() == expected)
     (letter,) = bench.read("plain-dead-letters")
     assert json.loads(letter.value)["payload"] == '{"event_id":'
 

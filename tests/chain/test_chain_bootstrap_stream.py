@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_chain_stream import WINDOW, Bench, disordered, naive, settle_on
+from stream_bench import WINDOW, Bench, disordered, naive, settle_on
 
 from infra.paths import ROOT
 from nearline.forgotten import ask_to_forget
@@ -31,8 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     try:
         yield made
     finally:
-        made.producer.close()
-        made.stack.down()
+        made.close()
 
 
 def bootstrap(bench: Bench, history: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import msgspec
 import pytest
 import redis
 from kafka import KafkaProducer
+from waiting import wait_for
 
 from infra.paths import Layout
 from infra.stack import Stack
@@ -108,13 +109,6 @@ def url(env: dict[str, str], registry: Registry, stack: Stack) -> Iterator[str]:
         for process in running:
             process.send_signal(signal.SIGTERM)
             process.wait(40)
-
-
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 90) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
-        time.sleep(0.2)
 
 
 def states(env: dict[str, str]) -> dict[str, str]:

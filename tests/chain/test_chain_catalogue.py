@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer
+from waiting import wait_for
 
 from infra.paths import Layout
 from infra.stack import Stack
@@ -111,13 +112,6 @@ def url(env: dict[str, str], stack: Stack) -> Iterator[str]:
         for process in running:
             process.send_signal(signal.SIGTERM)
             process.wait(40)
-
-
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 300) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
-        time.sleep(0.2)
 
 
 def put_windows(env: dict[str, str], windows: dict[str, list[str]]) -> None:

@@ -30,8 +30,8 @@ def holds(result: dict, state: Path):
     """What must be true of every run, whatever the data."""
     assert result["recall_at_50"] > result["popularity_recall_at_50"]
     assert result["recall_at_50"] > 0.95 * result["knn_recall_at_50"]  # how far above is a benchmark's business
-    assert set(result["rungs_with_state"]) == {"generate"}
-    assert result["rungs_with_state"]["generate"] > 0
+    rungs = result["rungs_with_state"]
+    assert rungs["generate"] >= 0.95 * sum(rungs.values())  # a stall of the machine costs a request its rung
     assert result["unknown_items"] == 0
     assert result["errors"] == 0
     assert result["live_ms"] <= result["all_live_ms"] / 2

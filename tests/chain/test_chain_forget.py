@@ -8,15 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from kafka import KafkaProducer
-from test_chain_stream import Bench
+from stream_bench import Bench
 from test_chain_worker import FIXTURES, next_release, promote, stopped, worker
+from waiting import wait_for
 
 from infra.paths import ROOT
 from infra.stack import Stack
@@ -75,10 +76,9 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     try:
         yield made
     finally:
-        made.producer.close()
-        made.bench.producer.close()
+        made.producer.close(timeout=5)
         made.redis.close()
-        made.stack.down()
+        made.bench.close()
 
 
 class Guard:
@@ -100,13 +100,6 @@ class Guard:
         self._stop.set()
         self._thread.join()
         return self.seen
-
-
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 90) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
-        time.sleep(0.25)
 
 
 def test_forgotten_everywhere_and_never_brought_back(chain: Chain, tmp_path: Path) -> None:

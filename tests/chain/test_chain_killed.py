@@ -8,22 +8,19 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import redis
-from kafka.errors import KafkaError
-from test_chain_stream import AT, Bench, event, naive
+from stream_bench import AT, Bench, event, naive
+from waiting import kill, wait_for
 
-from infra import proc
 from infra.paths import ROOT
 from schemas.keys import state_key
 from schemas.registry import Registry, ReleaseRow, Status
@@ -34,7 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FIXTURES = ROOT / "tests" / "fixtures"
 USERS, RATE = 60, 500
-PATIENCE_S = 120
 State = list[tuple[str, int]]  # item and time of each event, newest first
 
 
@@ -61,11 +57,6 @@ class Chain(Bench):
         with (self.state / "worker.log").open("ab") as log:
             command = [str(ROOT / "beforehand"), "worker"]
             self.workers.append(subprocess.Popen(command, env=environ | settings, stdout=log, stderr=log))
-
-    def pid(self, service: str, main_class: str = "") -> int:
-        """Of the service's process whose command line names ``main_class``."""
-        pids = next(one for one in self.stack.status() if one.name == service).pids
-        return next(pid for pid in pids if main_class.encode() in Path(f"/proc/{pid}/cmdline").read_bytes())
 
     def states(self, users: list[str]) -> dict[str, State]:
         with redis.Redis.from_url(self.redis) as client:
@@ -98,9 +89,7 @@ class Chain(Bench):
         for worker in self.workers:
             worker.kill()
             worker.wait()
-        self.stack.down()
-        with suppress(KafkaError):  # what it could not send
-            self.producer.close(timeout=0)
+        super().close()
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +101,6 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         yield made
     finally:
         made.close()
-
-
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    wait_for("the process is gone", lambda: proc.started(pid) is None)
 
 
 def kill_task_manager(chain: Chain) -> Callable[[], Any]:
@@ -174,10 +158,3 @@ def test_nothing_is_lost_by(victim: Callable[[Chain], Callable[[], Any]], chain:
     found = chain.windows()
     assert {user: msgspec.to_builtins(found[user].events) for user in windows} == windows
     assert chain.dead_letters() == []
-
-
-def wait_for(what: str, holds: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
-        time.sleep(0.25)

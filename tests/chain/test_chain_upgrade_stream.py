@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_chain_stream import AT, WINDOW, Bench, disordered, event, naive, settle, settle_on
+from stream_bench import AT, WINDOW, Bench, disordered, event, naive, settle_on
+from waiting import wait_for
 
 from infra.paths import ROOT
 
@@ -23,8 +24,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     try:
         yield made
     finally:
-        made.producer.close()
-        made.stack.down()
+        made.close()
 
 
 def refused(bench: Bench, *arguments: str) -> dict[str, Any]:
@@ -72,6 +72,6 @@ def test_upgrade_rollback_and_the_way_back(bench: Bench) -> None:
     back = bench.stream("rollback")
     assert back["replaced"] == again["job_id"]
     goes_on(bench, expected, 102)
-    settle(lambda: bool(bench.stream("status")["records"]), "the counts are told")
+    wait_for("the counts are told", lambda: bool(bench.stream("status")["records"]))
     assert (bench.stream("status")["records"] or 0) < len(events), "the topic was not read from its start"
     assert bench.dead_letters() == []

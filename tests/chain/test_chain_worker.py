@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer
+from waiting import wait_for
 
 from infra.stack import Stack
 from nearline.release import load_release
@@ -124,13 +125,6 @@ def states(env: dict[str, str], users: list[str]) -> dict[str, IntentState]:
     client = redis.Redis.from_url(env["BEFOREHAND_REDIS"])
     raws = client.mget([state_key(user) for user in users])
     return {user: decode_state(raw) for user, raw in zip(users, raws, strict=True) if raw}
-
-
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
-        time.sleep(0.2)
 
 
 def test_killed_between_write_and_commit_another_takes_over_and_nothing_is_lost(env: dict[str, str]) -> None:

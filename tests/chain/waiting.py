@@ -1,0 +1,25 @@
+"""What the chain's tests wait for, and a process that is really gone when they go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from infra import proc
+
+PATIENCE_S = 180  # a busy machine notices a dead TaskManager after half a minute and starts its JVM in as long
+
+
+def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    give_up_at = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < give_up_at, f"never: {what}"
+        time.sleep(0.25)
+
+
+def kill(pid: int) -> None:
+    """Kill -9. It returns when the process is gone: one that still dies counts as running, and is not started again."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the process is gone", lambda: proc.started(pid) is None)
