@@ -26,16 +26,21 @@ from schemas.release import MANIFEST, Manifest, load_public_key, read_manifest
 ADDRESSES = ("REDIS", "KAFKA", "FLINK", "ONLINE", "REGISTRY", "DERIVED")
 SAMPLE_S = 0.1
 READY_S, STOP_S = 180.0, 60.0
+HEAP_MB, HEAP_KB_PER_USER = 640, 4  # of the TaskManager: a window of 50 events, and as much again for the collector
 
 
 class Stand:
     """Services in ``folder``, run through the verbs that everybody uses. Every method may raise ``StoreError``."""
 
-    def __init__(self, folder: Path, release: Path, key: Path) -> None:
-        """Starts them; ``release`` is what the worker encodes with, signed by the key whose public part is ``key``."""
+    def __init__(self, folder: Path, release: Path, key: Path, users: int) -> None:
+        """Starts them, Flink with memory for the windows of so many ``users``.
+
+        ``release`` is what the worker encodes with, signed by the key whose public part is ``key``.
+        """
         self.folder = folder
         plain = {name: value for name, value in os.environ.items() if name.removeprefix("BEFOREHAND_") not in ADDRESSES}
         self.environ = {**plain, "BEFOREHAND_STATE": str(folder), "BEFOREHAND_VERIFY_KEY": str(key)}
+        self.environ.setdefault("BEFOREHAND_FLINK_HEAP_MB", str(HEAP_MB + users * HEAP_KB_PER_USER // 1024))
         self.manifest = self._promote(release, key)
         found = self.verb("up")
         self.kafka, self.redis = str(found["BEFOREHAND_KAFKA"]), str(found["BEFOREHAND_REDIS"])

@@ -47,7 +47,7 @@ def bench(args: argparse.Namespace) -> Result:
     signal.signal(signal.SIGTERM, _leave)  # what was started is still stopped
     load = round(os.getloadavg()[0], 1)
     subject = choose(args.release, args.key, args.invoices)
-    with _stand(subject) as stand:
+    with _stand(subject, args.users) as stand:
         found = Bench(stand, subject.log, args).run()
     found["measured"] |= {
         "log": subject.name,
@@ -60,10 +60,10 @@ def bench(args: argparse.Namespace) -> Result:
 
 
 @contextmanager
-def _stand(subject: Subject) -> Generator[Stand]:
+def _stand(subject: Subject, users: int) -> Generator[Stand]:
     with tempfile.TemporaryDirectory(prefix="beforehand-bench-") as folder:
         say(f"services in {folder}, release {subject.release.name}")
-        with closing(Stand(Path(folder), subject.release, subject.key)) as stand:
+        with closing(Stand(Path(folder), subject.release, subject.key, users)) as stand:
             yield stand
 
 

@@ -18,6 +18,7 @@ from infra.verbs import VERBS
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra" / "containers"
 DOCKERFILES = sorted(FOLDER.glob("Dockerfile*[!e]"))
+FOLLOW = ["catalogue", "follow", "--data", "shop", "--metrics-host", "0.0.0.0", "--metrics-port", "9101"]
 DOCKERFILES = [path for path in DOCKERFILES if not path.name.endswith("dockerignore")]
 
 
@@ -53,12 +54,12 @@ def test_ports_are_open_on_the_loopback_only() -> None:
 
 
 def test_our_own_services_are_locked_down_and_say_whether_they_live() -> None:
-    for name in ("windows", "worker", "online", "airflow"):
+    for name in ("windows", "worker", "catalogue", "online", "airflow"):
         service = compose()["services"][name]
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
-        if name in ("worker", "online", "airflow"):
+        if name != "windows":
             assert service["environment"]["HEALTH_URL"].startswith("http://127.0.0.1:")
 
 
@@ -79,25 +80,25 @@ def test_what_waits_and_mounts_is_there() -> None:
 
 def test_the_commands_are_verbs_of_the_launcher() -> None:
     told = compose()["services"]
-    for name in ("windows", "worker", "online"):
+    for name in ("windows", "worker", "catalogue", "online"):
         assert told[name]["command"][0] in VERBS
 
 
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("service", "module", "words"),
     [
-        ("nearline", ["worker", "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]),
-        ("online", ["serve", "--host", "0.0.0.0", "--port", "8700"]),
+        ("worker", "nearline", ["worker", "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]),
+        ("catalogue", "nearline", FOLLOW),
+        ("online", "online", ["serve", "--host", "0.0.0.0", "--port", "8700"]),
     ],
 )
-def test_the_verbs_take_the_options(module: str, words: list[str]) -> None:
+def test_the_verbs_take_the_options(service: str, module: str, words: list[str]) -> None:
     """Each room's own parser, stopped before it runs anything."""
     done = subprocess.run(
         [sys.executable, "-m", module, *words, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     for option in (word for word in words if word.startswith("--")):
         assert option in done.stdout
-    service = {"nearline": "worker", "online": "online"}[module]
     assert compose()["services"][service]["command"] == words
 
 

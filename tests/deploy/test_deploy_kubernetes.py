@@ -20,7 +20,7 @@ OPERATORS = {
     "kafka.strimzi.io/v1": {"Kafka", "KafkaNodePool", "KafkaTopic"},
     "flink.apache.org/v1beta1": {"FlinkDeployment"},
 }
-BY_HAND = {("Secret", "registry"), ("Secret", "api-key"), ("ConfigMap", "verify-key")}
+BY_HAND = {("Secret", "registry"), ("Secret", "api-key"), ("Secret", "signing-key"), ("ConfigMap", "verify-key")}
 """What the operator makes: see infra/kubernetes/README.md."""
 
 
@@ -58,6 +58,8 @@ def references(one: Object) -> list[tuple[str, str]]:
             found.append(("PersistentVolumeClaim", claim["claimName"]))
         if given := volume.get("configMap"):
             found.append(("ConfigMap", given["name"]))
+        if secret := volume.get("secret"):
+            found.append(("Secret", secret["secretName"]))
     for container in containers(one):
         found += [("ConfigMap", source["configMapRef"]["name"]) for source in container.get("envFrom", [])]
         for variable in container.get("env", []):
@@ -96,6 +98,10 @@ def test_every_pod_is_locked_down(objects: list[Object]) -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["requests"]
             assert re.fullmatch(r"[a-z0-9-]+(/[a-z0-9-]+)?:\d[\w.-]*", container["image"]), container["image"]
+
+
+def test_only_what_signs_releases_has_the_signing_key(objects: list[Object]) -> None:
+    assert [key(one)[1] for one in objects if ("Secret", "signing-key") in references(one)] == ["catalogue"]
 
 
 def test_no_secret_is_written_down() -> None:

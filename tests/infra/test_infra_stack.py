@@ -14,7 +14,7 @@ from urllib.parse import urlparse
 import pytest
 import redis
 
-from infra import health, launcher, processes
+from infra import flink, health, launcher, processes
 from infra.errors import LauncherError
 from infra.paths import ROOT
 from infra.stack import Stack, online_address
@@ -245,3 +245,19 @@ def test_an_interrupt_while_starting_leaves_nothing(tmp_path):
     assert launched.returncode == 130
     assert "interrupted" in said and "Traceback" not in said
     assert not process.alive()
+
+
+def test_flinks_heap_is_what_the_variable_says(tmp_path, monkeypatch):
+    def heap() -> tuple[str, str]:
+        config = flink.flink_config(tmp_path, {"rest": 1, "jobmanager": 2}, Path("python"))
+        (size,) = (line.split()[1] for line in config.splitlines() if "task.heap" in line)
+        (limit,) = (word for word in flink.flink_java_options(tmp_path)[1].java_options if word.startswith("-Xmx"))
+        return size, limit
+
+    assert heap() == ('"640m"', "-Xmx768m")
+    monkeypatch.setenv(flink.HEAP_VARIABLE, "4096")
+    assert heap() == ('"4096m"', "-Xmx4224m")
+    for wrong in ("4g", "", "12", "-1", "٤٠٠٠"):
+        monkeypatch.setenv(flink.HEAP_VARIABLE, wrong)
+        with pytest.raises(LauncherError, match=flink.HEAP_VARIABLE):
+            heap()
