@@ -59,7 +59,7 @@ class Level(NamedTuple):
         """Positions, codes and validity of the children of ``node`` [B, W] → three of [B, W, F]."""
         position = take(self.offset, node).unsqueeze(-1) + self.fan
         real = position < take(self.offset, node + 1).unsqueeze(-1)
-        position = torch.where(real, position, 0)
+        position = position.clamp(max=self.child.shape[0] - 1)
         return position, take(self.child, position), real
 
 
@@ -115,10 +115,9 @@ class Beam(nn.Module):
         for depth, level in enumerate(levels):
             position, code, real = level.children(beam.node)
             step = self.step(depth, query, beam.codes, code, real)
-            score = torch.where(real, beam.score.unsqueeze(-1) + step, MASKED)
             last = depth == len(levels) - 1
             may = limits.leaves(position) if last else limits.nodes(depth, position)
-            score = torch.where(may, score, MASKED)
+            score = torch.where(real & may, beam.score.unsqueeze(-1) + step, MASKED)
             beam = cut(beam, position, code, score, self.widths[depth])
         return beam
 

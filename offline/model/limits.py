@@ -73,7 +73,10 @@ def when(asked: Tensor, rule: Callable[..., Tensor], child: Tensor, *about: Tens
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
-    """``table[index]``, written so that it becomes one Gather: several times cheaper than GatherND."""
+    """``table[index]``, written so that it becomes the cheapest operator: for numbers GatherElements, a tenth of
+    Gather, which copies each as a block; for rows Gather, a part of GatherND."""
+    if table.dim() == 1:
+        return table.gather(0, index.flatten()).reshape(index.shape)
     return table.index_select(0, index.flatten()).reshape(*index.shape, *table.shape[1:])
 
 
