@@ -15,6 +15,9 @@ from online.ladder import Usual
 
 MAX_BATCH = 4
 """Beyond it a run takes almost as much longer as it has more members."""
+EASE = 0.999
+"""Of a size that was ruled out, at each run without it: it is tried again after some hundred runs, and where it is really
+slow a run in ten is spent on it."""
 
 
 class Waiting(Protocol):
@@ -50,7 +53,10 @@ class Curve:
         return self._usual[0]
 
     def took(self, size: int, seconds: float) -> None:
-        """One more run."""
+        """One more run. When it was as large as may be, the larger sizes that were ruled out are eased: one slow run of
+        theirs must not rule them out for good."""
+        for larger in range(size, len(self._usual)) if size == self.size() else ():
+            self._usual[larger].skipped(EASE)
         self._runs += 1
         usual = self._usual[size - 1]
         if size > 1 and not self._seen[size - 1]:
@@ -69,7 +75,7 @@ class Curve:
         return self._learnt()[0][size - 1]
 
     def size(self) -> int:
-        """The largest size that costs no more per job than a smaller one."""
+        """The largest size that costs no more per job than a smaller one, in the mean."""
         return self._learnt()[1]
 
     def _learnt(self) -> tuple[list[float], int]:
@@ -77,9 +83,9 @@ class Curve:
         state = (self._runs, self.single.safe_s)  # others may ease the single run's
         if self._known is None or self._known[0] != state:
             costs = list(accumulate((self._guess(n) for n in range(1, len(self._usual) + 1)), max))
-            best = 1
-            for n in range(2, len(costs) + 1 if self._seen[0] else 0):
-                if costs[n - 1] / n <= costs[best - 1] / best:
+            best, means = 1, [self._mean(n) for n in range(1, len(costs) + 1 if self._seen[0] else 1)]
+            for n, mean in enumerate(means, 1):
+                if mean / n <= means[best - 1] / best:
                     best = n
             self._known = (state, (costs, best))
         return self._known[1]
@@ -88,6 +94,11 @@ class Curve:
         if size > 1 and not self._seen[size - 1]:
             return size * self._usual[0].safe_s
         return self._usual[size - 1].safe_s
+
+    def _mean(self, size: int) -> float:
+        if size > 1 and not self._seen[size - 1]:
+            return size * self._usual[0].s
+        return self._usual[size - 1].s
 
 
 def batch(waiting: Sequence[Waiting], now: float, curve: Curve) -> list[int]:

@@ -83,6 +83,25 @@ def test_what_does_not_pay_is_not_done():
     assert learnt(one=0.001, two=0.0015, three=0.0040, four=0.009).size() == 2
 
 
+def test_one_slow_run_does_not_rule_a_size_out_for_good():
+    curve = learnt(one=0.001, two=0.0012, three=0.0014)
+    curve.took(MAX_BATCH, 0.05)  # the machine stood still
+    assert curve.size() == 3
+    for _ in range(6_000):
+        curve.took(curve.size(), {3: 0.0014, 4: 0.0016}[curve.size()])
+    assert curve.size() == MAX_BATCH
+    assert curve.of(MAX_BATCH) < 0.002
+
+
+def test_a_size_that_is_slow_is_seldom_tried():
+    curve = learnt(one=0.001, two=0.0025)
+    sizes = []
+    for _ in range(5_000):
+        sizes.append(curve.size())
+        curve.took(sizes[-1], {1: 0.001, 2: 0.0025}.get(sizes[-1], sizes[-1] * 0.002))
+    assert sizes.count(1) > 0.7 * len(sizes)
+
+
 def test_a_tight_deadline_runs_alone_and_the_next_batch_takes_the_rest():
     curve = learnt(one=0.002, two=0.003, three=0.004, four=0.005)
     waiting = [Waiter(100.0025), Waiter(100.1), Waiter(100.1), Waiter(100.1)]
