@@ -38,7 +38,10 @@ class GoneError(Exception):
 
 def header(scope: Scope, name: bytes) -> bytes:
     """A header's value, lower-case name, empty when absent."""
-    return next((value for key, value in scope["headers"] if key == name), b"")
+    for key, value in scope["headers"]:
+        if key == name:
+            return value
+    return b""
 
 
 def body_codec(scope: Scope) -> bytes:
@@ -67,20 +70,21 @@ def answer_codec(scope: Scope) -> bytes:
 
 async def read_body(scope: Scope, receive: Receive) -> bytes:
     """The whole body. Raises RefusedError when it is too large or too slow, GoneError when the client leaves."""
-    too_large = RefusedError(413, "the body is too large", where="body", mend=f"{MAX_BODY_BYTES // 1024} KB at most.")
     said = header(scope, b"content-length")
     if said.isdigit() and int(said) > MAX_BODY_BYTES:
-        raise too_large
+        raise _too_large()
     message = await _next(receive)
     body = bytearray(message.get("body", b""))
-    while message.get("more_body", False):
+    while message.get("more_body", False) and len(body) <= MAX_BODY_BYTES:
         message = await _next(receive)
         body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise too_large
     if len(body) > MAX_BODY_BYTES:
-        raise too_large
+        raise _too_large()
     return bytes(body)
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(413, "the body is too large", where="body", mend=f"{MAX_BODY_BYTES // 1024} KB at most.")
 
 
 async def _next(receive: Receive) -> MutableMapping[str, Any]:

@@ -47,7 +47,7 @@ def main() -> None:
         with served(Path(folder)) as (port, pid):
             link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
             client = time.process_time()
-            server_us = measured(lambda user: post(link, user), users, lambda: cpu_s(pid))
+            server_us = measured(lambda user: post(link, user), users, lambda: cpu_s(worker(pid)))
             client_us = (time.process_time() - client) / len(users) * 1e6
     figures = {"server_cpu_us": server_us, "server_client_cpu_us": client_us, "sdk_cpu_us": sdk_us}
     json.dump({**figures, "requests": job["requests"], "feast": feast.__version__}, sys.stdout)
@@ -112,7 +112,7 @@ def check(got: object, expected: bytes) -> None:
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[int, int]]:
-    """Feast's Python feature server, one worker: its port and the process that answers."""
+    """Feast's Python feature server, one worker: its port and its first process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -122,7 +122,7 @@ def served(folder: Path) -> Iterator[tuple[int, int]]:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         await_port(port, process, folder / "log")
-        yield port, worker(process.pid)
+        yield port, process.pid
     finally:
         process.terminate()
         try:
