@@ -135,7 +135,7 @@ def test_what_waited_too_long_is_not_run(release, decoder):
 
 def test_one_bad_spell_does_not_rule_it_out_for_good(release, decoder):
     """After a stall the usual time is about what a request has: nobody is run, and yet it must be learnt anew."""
-    budget_s, quick = 0.02, faked(release, scores=[1.0, 0.5, 0.0])
+    budget_s, quick = 0.5, faked(release, scores=[1.0, 0.5, 0.0])
     decoder.usual.s = budget_s - 0.0005
 
     async def run():
