@@ -23,7 +23,7 @@ BATCH = 32
 TRIED = {
     0: (0.0, 0.1, 0.25, 0.5, 1.0),
     2: (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0),
-    3: (0.005, 0.02, 0.05, 0.1),
+    3: (0.002, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4),
 }
 """What is tried of the decoder's weights, by place: of the path, of the neighbours, their floor. One at a time, the
 others as they are then; twice through."""

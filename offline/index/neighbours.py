@@ -32,8 +32,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``link`` is the kind of links (see ``make_links``). Scores are divided by the popularity of what is linked to to
     the power ``popularity``; the link of an item to itself (a repeat) has the weight ``own``, words that agree have
-    ``content`` (in units of an item's strongest link), the event before last ``decay`` of the last. Without
-    ``repeats`` the items of the window are never neighbours of it.
+    ``content`` (in units of an item's strongest link), links lent by the items most alike ``lent``, the event before
+    last ``decay`` of the last. Without ``repeats`` the items of the window are never neighbours of it.
     """
 
     link: str = TOGETHER
@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
     own: float = 0.0
     decay: float = 0.7
     repeats: bool = True
+    lent: float = 0.0
 
 
 OPTIONS: Mapping[str, Sequence[float | str | bool]] = {
@@ -51,10 +52,13 @@ OPTIONS: Mapping[str, Sequence[float | str | bool]] = {
     "decay": (0.4, 0.5, 0.6, 0.7, 0.85, 0.95, 0.98, 1.0),
     "content": (0.02, 0.1, 0.3, 0.7, 1.2, 1.6, 2.2),
     "popularity": (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.5),
+    "lent": (0.0, 0.15, 0.3, 0.6),
 }
 """What is tried, one setting at a time, the others as they are then; twice through."""
 ROUNDS = 2
 BLOCK = 500
+LENDERS = 5
+"""Items most alike whose links an item also has, weakly: where it was taken seldom they say more than its own."""
 
 
 class Asked(Protocol):
@@ -73,10 +77,11 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Links:
-    """What lists are made from: ``kinds`` of links between items, ``alike`` by content, all [N, N], and how often
-    each item was taken."""
+    """What lists are made from: ``kinds`` of links between items, the same ``lent`` by items alike, ``alike`` by
+    content, all [N, N], and how often each item was taken."""
 
     kinds: Mapping[str, Sparse]
+    lent: Mapping[str, Sparse]
     alike: Sparse
     bought: Ints
 
@@ -85,6 +90,8 @@ class Links:
         scale: Sparse = sp.diags(np.maximum(self.bought, 1).astype(np.float32) ** -settings.popularity)
         links = (self.kinds[settings.link] @ scale).tocsr()
         own = links.diagonal()
+        if settings.lent:
+            links = links + settings.lent * (self.lent[settings.link] @ scale)
         links = without_own(links)
         strongest = float(np.mean(links.max(axis=1).todense())) or 1.0
         repeat = np.where(own > 0, own, strongest if settings.link != FOLLOW else 0.0) * settings.own
@@ -102,7 +109,15 @@ def make_links(histories: Histories, words: Sparse, window: int, most: int | Non
     }
     if most is not None:
         kinds = {name: largest(links, most) for name, links in kinds.items()}
-    return Links(kinds, content_links(words, KEPT), np.bincount(histories.item, minlength=num_items))
+    alike = content_links(words, KEPT)
+    lenders = _shares(top_of_rows(alike, LENDERS).matrix())
+    lent = {name: largest((lenders @ links).tocsr(), most or KEPT) for name, links in kinds.items()}
+    return Links(kinds, lent, alike, np.bincount(histories.item, minlength=num_items))
+
+
+def _shares(matrix: Sparse) -> Sparse:
+    """Each row divided by its sum."""
+    return sp.diags(1 / np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), np.float32(1e-9))) @ matrix
 
 
 @dataclass(frozen=True)

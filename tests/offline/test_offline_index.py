@@ -203,6 +203,14 @@ def test_of_behaviour_only_the_largest_links_are_kept():
     assert make_links(histories, words_, 8, 1).kinds[AFTER][0].nonzero()[1].tolist() == [1]
 
 
+def test_an_item_that_nobody_took_has_links_lent_by_its_like():
+    links = links_of(one_user([2, 0, 2, 0]), 4)  # items 2 and 3 share a word
+    alone, lent = (neighbour_lists(links, Settings(AFTER, lent=share), 4) for share in (0.0, 0.3))
+    assert 0 not in alone.items[3]
+    assert 0 in lent.items[3]
+    assert lent.items[2].tolist()[:1] == alone.items[2].tolist()[:1] == [0]
+
+
 def case(window, target):
     none = np.zeros(0, np.int64)
     return Case("u", 0, 0, np.array(window, np.int64), none, none, np.array(target, np.int64), [])
@@ -211,7 +219,7 @@ def case(window, target):
 def test_lists_that_are_not_cut_give_what_is_uncut():
     histories = one_user([0, 1, 2, 0, 3, 1, 4, 2, 5, 0])
     links, cases = links_of(histories, 6), [case([0, 3], [1]), case([5], [0]), case([], [2])]
-    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9), Settings(AFTER)):
+    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9), Settings(AFTER, lent=0.3)):
         lists = neighbour_lists(links, settings_, 6)
         cut = window_neighbours(cases, lists, settings_.decay, 6, repeats=settings_.repeats)
         assert cut.items.tolist() == recall_uncut(links, settings_, cases, 6).tolist()
