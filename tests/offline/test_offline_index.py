@@ -219,7 +219,12 @@ def case(window, target):
 def test_lists_that_are_not_cut_give_what_is_uncut():
     histories = one_user([0, 1, 2, 0, 3, 1, 4, 2, 5, 0])
     links, cases = links_of(histories, 6), [case([0, 3], [1]), case([5], [0]), case([], [2])]
-    for settings_ in (Settings(), Settings(repeats=False), Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9), Settings(AFTER, lent=0.3)):
+    for settings_ in (
+        Settings(),
+        Settings(repeats=False),
+        Settings(FOLLOW, 0.2, 0.1, 4.0, 0.9),
+        Settings(AFTER, lent=0.3),
+    ):
         lists = neighbour_lists(links, settings_, 6)
         cut = window_neighbours(cases, lists, settings_.decay, 6, repeats=settings_.repeats)
         assert cut.items.tolist() == recall_uncut(links, settings_, cases, 6).tolist()
