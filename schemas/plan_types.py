@@ -88,6 +88,7 @@ class ModelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     batch_size: Positive
     learning_rate: Annotated[float, msgspec.Meta(gt=0)]
     seed: int
+    negatives: Positive = 2048  # items drawn as wrong answers, a step
     align: bool = True  # to what users preferred, after training, where the histories tell and validation agrees
 
 

@@ -167,7 +167,7 @@ def _judged(arch: Architecture, on: Trained) -> dict[str, Any]:
     cross = arch.state_rows > 1
     if cross:
         net.decoder = CrossDecoder(arch, DROPOUT)
-    losses = (CrossLosses if cross else Losses)(net, material.trie, material.nearest)
+    losses = (CrossLosses if cross else Losses)(net, material.trie, material.nearest, plan.model.negatives)
     model = plan.model
     examples = Examples(material.train, material.buckets, model.window, model.local_events)
     settings = (model.epochs, model.batch_size, model.learning_rate, model.seed)

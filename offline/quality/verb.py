@@ -27,7 +27,13 @@ from schemas.plan import load_plan
 
 DATA = ("beauty", "scientific", "online-retail")
 RESULTS = ROOT / "benchmarks" / "results"
-RECIPE = ("model.epochs=14", "model.batch_size=768", "index.neighbours=100", "nearline.neighbours=100")
+RECIPE = (
+    "model.epochs=14",
+    "model.batch_size=768",
+    "model.negatives=16384",
+    "index.neighbours=100",
+    "nearline.neighbours=100",
+)
 """What the bench asks of the plan beside its own values."""
 ABOUT = """
 Every user's last item is the test, the one before it validation; all items are ranked. What a method can choose it

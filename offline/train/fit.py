@@ -68,7 +68,7 @@ def fit(
     def value(trained: Generator) -> float:
         return validation_value(trained, material)
 
-    losses = Losses(generator, material.trie, material.nearest)
+    losses = Losses(generator, material.trie, material.nearest, model.negatives)
     examples = Examples(material.train, material.buckets, model.window, model.local_events)
     trainer = Trainer(
         generator,

@@ -15,7 +15,6 @@ from offline.model.generator import Generator
 from offline.model.intent_encoder import MASKED
 from offline.train.examples import Batch
 
-NEGATIVES = 2_048
 PROMPT_DROPOUT = 0.5
 STATE_DROPOUT = 0.05
 SMOOTHING = 0.05
@@ -27,15 +26,19 @@ TAUGHT_LEVELS = 2
 class Losses(nn.Module):
     """The training loss, a scalar: codes, items, and codes as the item head would have them.
 
-    ``nearest`` int64 [N, 10]: similar items, nearest first, for swapping; ``trie`` as in ``schemas.graphs``.
+    ``nearest`` int64 [N, 10]: similar items, nearest first, for swapping; ``trie`` as in ``schemas.graphs``; of
+    ``negatives`` items drawn at random each target is told apart.
     """
 
     nearest: Tensor
     path: Tensor
 
-    def __init__(self, generator: Generator, trie: Mapping[str, np.ndarray], nearest: np.ndarray) -> None:
+    def __init__(
+        self, generator: Generator, trie: Mapping[str, np.ndarray], nearest: np.ndarray, negatives: int
+    ) -> None:
         super().__init__()
         self.generator = generator
+        self.negatives = negatives
         self.register_buffer("nearest", torch.from_numpy(nearest.astype(np.int64)), persistent=False)
         self.register_buffer("path", torch.from_numpy(trie["item_path"]), persistent=False)
         for level in range(generator.arch.levels):
@@ -116,7 +119,7 @@ class Losses(nn.Module):
         Returns: the loss, the items looked at [C], and their scores [n, C].
         """
         generator = self.generator
-        drawn = torch.randperm(generator.arch.num_items, device=query.device)[:NEGATIVES]
+        drawn = torch.randperm(generator.arch.num_items, device=query.device)[: self.negatives]
         held = batch.item[batch.window] - 1
         fresh = last_before(batch) & (held != target.unsqueeze(1))
         columns, place = torch.unique(torch.cat([target, held.clamp(min=0).flatten(), drawn]), return_inverse=True)

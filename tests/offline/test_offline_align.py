@@ -99,7 +99,7 @@ def test_pairs_hold_what_a_naive_reading_of_the_rule_says(users):
 
 
 def losses_of(generator):
-    return Losses(generator, trie_arrays(CODES), np.zeros((NUM_ITEMS, 10), np.int64))
+    return Losses(generator, trie_arrays(CODES), np.zeros((NUM_ITEMS, 10), np.int64), 2_048)
 
 
 def test_codes_that_both_share_get_no_gradient():

@@ -204,7 +204,7 @@ def test_training_learns(tmp_path):
         m = material(histories)
         torch.manual_seed(0)
         with torch.no_grad():
-            return float(Losses(generator.eval(), m.trie, m.nearest)(batch))
+            return float(Losses(generator.eval(), m.trie, m.nearest, 2_048)(batch))
 
     assert loss(trained) < loss(untrained) - 0.8
     assert progress.epoch > 1
