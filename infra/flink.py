@@ -68,7 +68,7 @@ class FlinkPart:
 def task_heap_mb() -> int:
     """Memory of the local TaskManager for users' windows, in MB: ``$BEFOREHAND_FLINK_HEAP_MB`` or the default."""
     text = os.environ.get(HEAP_VARIABLE, str(TASK_HEAP_MB))
-    if not text.isascii() or not text.isdigit() or not TASK_HEAP_MB // 2 <= int(text) <= 1_000_000:
+    if not text.isascii() or not text.isdigit() or len(text) > 7 or not TASK_HEAP_MB // 2 <= int(text) <= 1_000_000:
         least = TASK_HEAP_MB // 2
         raise LauncherError(f"${HEAP_VARIABLE} is {text!r}", f"set it to whole megabytes, {least} or more, or unset it")
     return int(text)

@@ -15,9 +15,8 @@ from online.ladder import Usual
 
 MAX_BATCH = 4
 """Beyond it a run takes almost as much longer as it has more members."""
-EASE = 0.999
-"""Of a size that was ruled out, at each run without it: it is tried again after some hundred runs, and where it is really
-slow a run in ten is spent on it."""
+PAUSE, LONGEST_PAUSE = 500, 16_000
+"""Runs after which a size that was ruled out is tried once more; each time that it does not pay doubles them."""
 
 
 class Waiting(Protocol):
@@ -37,13 +36,15 @@ class Waiting(Protocol):
 class Curve:
     """What a run of 1 … ``MAX_BATCH`` jobs takes, seconds, learnt while running.
 
-    A size that was never run is taken to cost as many single runs. Until a single run was seen, first or after a
-    fault, jobs run alone.
+    Of a size that was never run as many single runs are allowed for, and the hope is that it pays as the best does.
+    Until a single run was seen, first or after a fault, jobs run alone. A size that does not pay is tried again now
+    and then: it may have met a stall.
     """
 
     def __init__(self, max_batch: int = MAX_BATCH) -> None:
         self._usual = [Usual() for _ in range(max_batch)]
         self._seen = [0] * max_batch
+        self._pause, self._left = [PAUSE] * max_batch, [PAUSE] * max_batch
         self._runs = 0
         self._known: tuple[object, tuple[list[float], int]] | None = None
 
@@ -53,10 +54,10 @@ class Curve:
         return self._usual[0]
 
     def took(self, size: int, seconds: float) -> None:
-        """One more run. When it was as large as may be, the larger sizes that were ruled out are eased: one slow run of
-        theirs must not rule them out for good."""
-        for larger in range(size, len(self._usual)) if size == self.size() else ():
-            self._usual[larger].skipped(EASE)
+        """One more run."""
+        if size == self.size():  # it was as large as may be: larger ones were ruled out
+            for larger in range(size + 1, len(self._usual) + 1):
+                self._wait(larger)
         self._runs += 1
         usual = self._usual[size - 1]
         if size > 1 and not self._seen[size - 1]:
@@ -64,6 +65,16 @@ class Curve:
         else:
             usual.took(seconds)
         self._seen[size - 1] += 1
+        if size <= self.size():  # it pays
+            self._pause[size - 1] = self._left[size - 1] = PAUSE
+
+    def _wait(self, size: int) -> None:
+        """One more run without ``size``, which is forgotten at the end of its pause and so tried again."""
+        place = size - 1
+        self._left[place] -= 1
+        if not self._left[place]:
+            self._seen[place] = 0
+            self._left[place] = self._pause[place] = min(2 * self._pause[place], LONGEST_PAUSE)
 
     def forget(self) -> None:
         """After a fault: what was learnt may no longer hold. The single run's time stays as a first guess."""
@@ -83,10 +94,11 @@ class Curve:
         state = (self._runs, self.single.safe_s)  # others may ease the single run's
         if self._known is None or self._known[0] != state:
             costs = list(accumulate((self._guess(n) for n in range(1, len(self._usual) + 1)), max))
-            best, means = 1, [self._mean(n) for n in range(1, len(costs) + 1 if self._seen[0] else 1)]
-            for n, mean in enumerate(means, 1):
-                if mean / n <= means[best - 1] / best:
-                    best = n
+            best, least = 1, float("inf")  # seconds a job
+            for n, usual in enumerate(self._usual if self._seen[0] else (), 1):
+                each = usual.s / n if self._seen[n - 1] else least  # as good as the best: only a run can tell
+                if each <= least:
+                    best, least = n, each
             self._known = (state, (costs, best))
         return self._known[1]
 
@@ -94,11 +106,6 @@ class Curve:
         if size > 1 and not self._seen[size - 1]:
             return size * self._usual[0].safe_s
         return self._usual[size - 1].safe_s
-
-    def _mean(self, size: int) -> float:
-        if size > 1 and not self._seen[size - 1]:
-            return size * self._usual[0].s
-        return self._usual[size - 1].s
 
 
 def batch(waiting: Sequence[Waiting], now: float, curve: Curve) -> list[int]:

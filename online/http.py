@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ JSON, MSGPACK = b"application/json", b"application/msgpack"
 MAX_BODY_BYTES = 2 * 1024**2
 """Above a prompt of a megabyte in base64: what a broken device sends is answered, without its prompt."""
 BODY_WAIT_S = 5.0
+"""For the whole of it."""
+NEVER = re.compile(rb"\bq=0(\.0*)?\s*$")
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
@@ -60,11 +63,11 @@ def body_codec(scope: Scope) -> bytes:
 
 
 def answer_codec(scope: Scope) -> bytes:
-    """The codec of the answer: what is accepted, else what was sent, else JSON."""
-    accepted = header(scope, b"accept").lower()
-    for kind in (MSGPACK, JSON):
-        if kind in accepted:
-            return kind
+    """The codec of the answer: the first of ours that is accepted, else what was sent, else JSON."""
+    for one in header(scope, b"accept").lower().split(b","):
+        kind, _, quality = one.partition(b";")
+        if kind.strip() in (MSGPACK, JSON) and not NEVER.search(quality):
+            return kind.strip()
     return MSGPACK if MSGPACK in header(scope, b"content-type").lower() else JSON
 
 
@@ -73,29 +76,31 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
     said = header(scope, b"content-length")
     if said.isdigit() and int(said) > MAX_BODY_BYTES:
         raise _too_large()
-    message = await _next(receive)
-    body = bytearray(message.get("body", b""))
-    while message.get("more_body", False) and len(body) <= MAX_BODY_BYTES:
-        message = await _next(receive)
-        body += message.get("body", b"")
+    try:
+        async with asyncio.timeout(BODY_WAIT_S):
+            body = await _whole(receive)
+    except TimeoutError:
+        raise RefusedError(408, "the body did not come", where="body", mend="Send it at once.") from None
     if len(body) > MAX_BODY_BYTES:
         raise _too_large()
-    return bytes(body)
+    return body
 
 
 def _too_large() -> RefusedError:
     return RefusedError(413, "the body is too large", where="body", mend=f"{MAX_BODY_BYTES // 1024} KB at most.")
 
 
-async def _next(receive: Receive) -> MutableMapping[str, Any]:
-    try:
-        async with asyncio.timeout(BODY_WAIT_S):
-            message = await receive()
-    except TimeoutError:
-        raise RefusedError(408, "the body did not come", where="body", mend="Send it at once.") from None
-    if message["type"] == "http.disconnect":
-        raise GoneError
-    return message
+async def _whole(receive: Receive) -> bytes:
+    """The body, or a little more of it than may come."""
+    body = bytearray()
+    while len(body) <= MAX_BODY_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return bytes(body)
 
 
 class Codec:

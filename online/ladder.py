@@ -28,10 +28,10 @@ class Usual:
         self.s += WEIGHT * off
         self.deviation_s += WEIGHT * (abs(off) - self.deviation_s)
 
-    def skipped(self, ease: float = EASE) -> None:
+    def skipped(self) -> None:
         """It was thought too slow to try. Ease the estimate: one bad spell must not rule it out for good."""
-        self.s *= ease
-        self.deviation_s *= ease
+        self.s *= EASE
+        self.deviation_s *= EASE
 
 
 def choose(

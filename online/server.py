@@ -19,6 +19,7 @@ from online.app import App
 from online.edge_routes import ORIGINS, EdgeRoutes, read_origins
 from online.events import EventsRoute
 from online.kafka_producer import kafka_outbox
+from online.protocol import BoundedProtocol
 from online.releases import Releases
 from online.service import Recall
 from online.store import Store
@@ -68,7 +69,7 @@ def _config(app: App, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

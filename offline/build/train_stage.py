@@ -79,5 +79,7 @@ def read_generator(build: Build, index: Index) -> Generator:
 
 def _checkpoint(build: Build) -> Path:
     model = build.plan.model
-    settings = f"{model.epochs}-{model.batch_size}-{model.learning_rate:g}-{model.negatives}-{model.seed}-{build.processes}"
+    settings = (
+        f"{model.epochs}-{model.batch_size}-{model.learning_rate:g}-{model.negatives}-{model.seed}-{build.processes}"
+    )
     return build.work / "train" / f"checkpoint-{build.records['index'].hash}-{settings}"

@@ -71,6 +71,8 @@ def test_the_answers_codec_can_be_asked_for(recall):
     body = b'{"user_id": "u1"}'
     assert post(recall, body, accept=MSGPACK).headers["content-type"] == MSGPACK
     assert post(recall, body, accept="*/*").headers["content-type"] == JSON
+    assert post(recall, body, accept=f"{JSON}, {MSGPACK};q=0").headers["content-type"] == JSON
+    assert post(recall, body, accept=f"{JSON};q=0.0, {MSGPACK};q=0.5").headers["content-type"] == MSGPACK
 
 
 def test_plain_json_as_a_person_types_it(recall, release):

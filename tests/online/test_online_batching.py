@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from online.batching import MAX_BATCH, Curve, batch, finish, hopeless
+from online.batching import MAX_BATCH, PAUSE, Curve, batch, finish, hopeless
 
 
 @dataclass
@@ -83,23 +83,33 @@ def test_what_does_not_pay_is_not_done():
     assert learnt(one=0.001, two=0.0015, three=0.0040, four=0.009).size() == 2
 
 
-def test_one_slow_run_does_not_rule_a_size_out_for_good():
+def run_on(curve: Curve, takes: dict[int, float], runs: int) -> list[int]:
+    """A line that is always full: the sizes that were run."""
+    sizes = []
+    for _ in range(runs):
+        sizes.append(curve.size())
+        curve.took(sizes[-1], takes[sizes[-1]])
+    return sizes
+
+
+@pytest.mark.parametrize("stall_s", [0.05, 5.0])
+def test_one_slow_run_does_not_rule_a_size_out_for_good(stall_s):
     curve = learnt(one=0.001, two=0.0012, three=0.0014)
-    curve.took(MAX_BATCH, 0.05)  # the machine stood still
+    curve.took(MAX_BATCH, stall_s)  # the machine stood still
     assert curve.size() == 3
-    for _ in range(6_000):
-        curve.took(curve.size(), {3: 0.0014, 4: 0.0016}[curve.size()])
-    assert curve.size() == MAX_BATCH
+    sizes = run_on(curve, {3: 0.0014, 4: 0.0016}, 2 * PAUSE)
+    assert sizes[:10] == [3] * 10
+    assert sizes[-100:] == [MAX_BATCH] * 100
     assert curve.of(MAX_BATCH) < 0.002
 
 
-def test_a_size_that_is_slow_is_seldom_tried():
-    curve = learnt(one=0.001, two=0.0025)
-    sizes = []
-    for _ in range(5_000):
-        sizes.append(curve.size())
-        curve.took(sizes[-1], {1: 0.001, 2: 0.0025}.get(sizes[-1], sizes[-1] * 0.002))
-    assert sizes.count(1) > 0.7 * len(sizes)
+@pytest.mark.parametrize("times", [1.05, 1.2, 2, 5, 20])
+def test_a_size_that_does_not_pay_costs_next_to_nothing(times):
+    takes = {size: 0.001 * size * (times if size > 1 else 1) for size in range(1, MAX_BATCH + 1)}
+    curve = learnt(one=0.001)
+    sizes = run_on(curve, takes, 20_000)
+    spent = sum(takes[size] for size in sizes)
+    assert sum(sizes) * takes[1] > 0.93 * spent
 
 
 def test_a_tight_deadline_runs_alone_and_the_next_batch_takes_the_rest():
