@@ -1,7 +1,8 @@
 """Item changes become releases: the catalogue topic in, a grown release that serves out.
 
 A batch is inserted by the offline tier's own command; its offsets are committed when the release serves. What is
-delivered twice changes nothing there, so a kill at any point costs a repetition.
+delivered twice changes nothing there, so a kill or a failure at any point costs a repetition: whatever fails, what is
+not committed is read again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from schemas.window import DeadLetter
 
 POLL_S = 0.2
 MAX_PENDING = 10_000
+FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 LOOK_EVERY_S = 5.0
 
@@ -45,7 +47,15 @@ class ChangeSource(Protocol):
         ...
 
     def commit(self) -> None:
-        """Never deliver again what was polled so far."""
+        """Never deliver again what was polled so far. Once it failed, only ``rewind`` and polling again help."""
+        ...
+
+    def rewind(self) -> None:
+        """Deliver again what is not committed."""
+        ...
+
+    def stay(self) -> None:
+        """Read nothing, but tell the broker that the follower lives. Raises ``StoreError`` when another took over."""
         ...
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
@@ -86,9 +96,11 @@ class CatalogueFollower:
         """``current`` says which release serves."""
         self._source, self._insert, self._current = source, insert, current
         self._every_s, self._tally, self._stop = every_s, tally, stop
-        self._attempt = Patience(stop, BeforehandError, 0.5, MAX_PAUSE_S)
+        self._polled = Patience(stop, BeforehandError, FIRST_PAUSE_S, MAX_PAUSE_S)
         self._pending: list[_Pending] = []
-        self._unread = 0  # records that are not committed
+        self._uncommitted = 0  # records, also bad ones
+        self._told: set[tuple[int, int]] = set()  # uncommitted ones whose letter is sent: partition, offset
+        self._pause_s = 0.0  # 0 while nothing fails
         self._due_at = 0.0
         self._serves: str | None = None
         self._looked_at = 0.0
@@ -97,53 +109,86 @@ class CatalogueFollower:
         """Work until told to stop, or until so long without a record."""
         last_at = time.monotonic()
         while not self._stop.is_set():
-            room = len(self._pending) < MAX_PENDING
-            if room and (records := self._attempt(lambda: self._source.poll(POLL_S))):
+            if self._step():
                 last_at = time.monotonic()
-                self._attempt(lambda records=records: self._take(records))
-            if self._due() or self._moved():
-                self._attempt(self._apply)
-                last_at = time.monotonic()
-            if until_idle_s is not None and time.monotonic() - last_at >= until_idle_s and not self._pending:
+            if until_idle_s is not None and time.monotonic() - last_at >= until_idle_s and not self._uncommitted:
                 return
 
+    def _step(self) -> bool:
+        """Poll once, and do what is due; whether there was anything.
+
+        Nothing here is tried twice without a poll in between: a follower that does not poll is put out of its group,
+        and only polling brings it back.
+        """
+        records = self._polled(lambda: self._source.poll(POLL_S)) or []
+        try:
+            self._take(records)
+            moved = self._moved()
+            if not (moved or self._due()):
+                return bool(records)
+            self._apply(moved)
+        except BeforehandError as error:
+            self._begin_again(error)
+        return True
+
+    def _begin_again(self, error: BeforehandError) -> None:
+        if not self._pause_s:
+            say(f"{error} Nothing is lost; trying again.")
+        self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
+        self._pending, self._uncommitted = [], 0
+        self._source.rewind()
+        self._stop.wait(self._pause_s)
+
     def _take(self, records: Sequence[ChangeRecord]) -> None:
-        found, letters = list[_Pending](), list[DeadLetter]()
+        found, letters = list[_Pending](), list[tuple[ChangeRecord, str]]()
         for record in records:
             try:
                 found.append(_Pending(record, read_change(record)))
             except DataError as error:
-                letters.append(letter(record, str(error.value)))
-        self._source.send_letters(letters)
-        self._tally.took(len(records), letters)
+                letters.append((record, str(error.value)))
+        self._tell(letters)
         if found and not self._pending:
             self._due_at = time.monotonic() + self._every_s
         if any(one.change.change is Change.WITHDRAWN for one in found):
             self._due_at = time.monotonic()
         self._pending += found
-        self._unread += len(records)
+        self._uncommitted += len(records)
+
+    def _tell(self, refused: Sequence[tuple[ChangeRecord, str]]) -> None:
+        """Dead letters for records and reasons; one that is read again has its letter already."""
+        new = [(one, reason) for one, reason in refused if (one.partition, one.offset) not in self._told]
+        letters = [letter(one, reason) for one, reason in new]
+        self._source.send_letters(letters)
+        self._tally.took(0, letters)
+        self._told |= {(one.partition, one.offset) for one, _ in new}
 
     def _due(self) -> bool:
         if self._pending:
-            return time.monotonic() >= self._due_at or len(self._pending) >= MAX_PENDING
-        if self._unread:  # bad ones only
-            self._attempt(self._source.commit)
-            self._unread = 0
-        return False
+            return time.monotonic() >= self._due_at or self._uncommitted >= MAX_PENDING
+        return self._uncommitted > 0  # bad ones only
 
     def _moved(self) -> bool:
         """Whether somebody else promoted another release: it begins with all changes that came so far."""
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return False
         self._looked_at = time.monotonic()
-        current = self._attempt(self._current, tries=1)
+        try:
+            current = self._current()
+        except BeforehandError:  # the next insertion says what is wrong
+            return False
         return current is not None and current != self._serves
 
-    def _apply(self) -> None:
-        self._put([one.change for one in self._pending])
+    def _apply(self, moved: bool) -> None:
+        if self._pending or moved:
+            self._put([one.change for one in self._pending])
         self._source.commit()
+        self._tally.took(self._uncommitted, ())
         self._tally.served(one.record.timestamp for one in self._pending)
-        self._pending, self._unread = [], 0
+        self._pending, self._uncommitted = [], 0
+        self._told.clear()
+        if self._pause_s:
+            say("it works again")
+            self._pause_s = 0.0
 
     def _put(self, changes: list[ItemChange]) -> None:
         """Insert; of changes that are refused only the one that is at fault is left out, as a dead letter."""
@@ -167,6 +212,7 @@ class CatalogueFollower:
             self._halve(changes[middle:])
 
     def _inserted(self, changes: Sequence[ItemChange]) -> None:
+        self._source.stay()  # a refused batch takes many insertions, and each may take minutes
         result = self._insert(changes)
         self._serves = result["release"]
         if result["promoted"]:
@@ -176,9 +222,7 @@ class CatalogueFollower:
     def _refuse(self, change: ItemChange, error: DataError) -> None:
         say(f"refused: {change.item_id}: {error}")
         record = next(one.record for one in self._pending if one.change is change)
-        letters = [letter(record, f"refused: {error.problem}")]
-        self._source.send_letters(letters)
-        self._tally.took(0, letters)
+        self._tell([(record, f"refused: {error.problem}")])
 
 
 def read_change(record: ChangeRecord) -> ItemChange:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from nearline.metrics import percentiles
+from nearline.metrics import percentiles, serve_metrics
 from schemas.window import DeadLetter
 
 _SECONDS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300, 600)
@@ -37,11 +37,11 @@ class CatalogueTally:
         self._took_s: list[float] = []
 
     def serve(self, port: int, host: str) -> None:
-        """Expose the metrics at http://HOST:PORT/metrics."""
-        start_http_server(port, addr=host, registry=self.registry)
+        """Expose the metrics at http://HOST:PORT/metrics. Raises ``StoreError`` when it can't."""
+        serve_metrics(self.registry, port, host)
 
     def took(self, records: int, letters: Sequence[DeadLetter]) -> None:
-        """So many records came, and these of them were refused."""
+        """So many records are done with, and these were refused."""
         self._records.inc(records)
         self._counts["records"] += records
         self._counts["dead_letters"] += len(letters)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.client import HTTPException
-from urllib.error import URLError
-from urllib.parse import urlencode
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 import msgspec
 
-from schemas.errors import StoreError
+from schemas.errors import DataError, StoreError
 from schemas.item_change import Change, ItemChange
 
 GIVE_UP_S = 360.0
 LOOK_EVERY_S = 0.2
 BATCH = 400
+QUERY_BYTES = 8_000
+"""Of one question: the service takes 32 KB, what stands before it often less."""
 
 
 class _Card(msgspec.Struct):
@@ -29,13 +31,35 @@ class _Items(msgspec.Struct):
     items: dict[str, _Card]
 
 
+def check_url(url: str, where: str) -> str:
+    """``url`` when it can be a service's. Raises ``DataError`` naming ``where`` it was written."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        good = good and not (parts.query or parts.fragment) and all("!" <= one <= "~" for one in url)
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        good = False
+    if not good:
+        raise DataError("not a service's address", where=where, value=url, mend="As in http://127.0.0.1:8700.")
+    return url.rstrip("/")
+
+
+def last_words(changes: Iterable[ItemChange]) -> dict[str, ItemChange]:
+    """What counts of each item: the change with the largest ``at``, of equal ones the later."""
+    found: dict[str, ItemChange] = {}
+    for change in changes:
+        if change.item_id not in found or change.at >= found[change.item_id].at:
+            found[change.item_id] = change
+    return found
+
+
 def wait_served(url: str, changes: Sequence[ItemChange]) -> None:
     """Return when the release that serves at ``url`` has every item as it was last changed.
 
     Raises:
-        StoreError: not within six minutes, naming an item; or the service does not answer.
+        StoreError: not within six minutes, naming an item; or the service does not answer, or with an error.
     """
-    wanted = {change.item_id: change for change in changes}
+    wanted = last_words(changes)
     give_up_at = time.monotonic() + GIVE_UP_S
     while True:
         late = next(_late(url, wanted), None)
@@ -53,10 +77,8 @@ def wait_served(url: str, changes: Sequence[ItemChange]) -> None:
 
 def _late(url: str, wanted: Mapping[str, ItemChange]) -> Iterator[str]:
     """The items that are not served as they were changed."""
-    ids = list(wanted)
-    for start in range(0, len(ids), BATCH):
-        some = ids[start : start + BATCH]
-        there = _ask(f"{url.rstrip('/')}/v1/items?{urlencode([('ids', one) for one in some])}").items
+    for some in batches(wanted):
+        there = _ask(url, some).items
         for item_id in some:
             change, found = wanted[item_id], there.get(item_id)
             if change.change is Change.WITHDRAWN:
@@ -67,13 +89,42 @@ def _late(url: str, wanted: Mapping[str, ItemChange]) -> Iterator[str]:
                 yield item_id
 
 
-def _ask(url: str) -> _Items:
+def batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """``ids`` in their order, so many at a time as one question can hold."""
+    some, size = list[str](), 0
+    for one in ids:
+        more = len(_query([one])) + 1
+        if some and (len(some) == BATCH or size + more > QUERY_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += more
+    if some:
+        yield some
+
+
+def _query(ids: Sequence[str]) -> str:
+    return urlencode([("ids", one) for one in ids])
+
+
+def _ask(url: str, ids: Sequence[str]) -> _Items:
     key = os.environ.get("BEFOREHAND_API_KEY")
-    request = Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})  # noqa: S310 - the operator's own
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
+        request = Request(f"{url}/v1/items?{_query(ids)}", headers=headers)  # noqa: S310 - the operator's own
         with urlopen(request, timeout=10) as answer:  # noqa: S310
-            return msgspec.json.decode(answer.read(), type=_Items)
-    except (URLError, HTTPException, OSError, ValueError) as error:
+            raw = answer.read()
+    except HTTPError as error:
+        mends = {401: "Set BEFOREHAND_API_KEY to its key.", 404: "Name the look-up service by --url."}
+        mend = mends.get(error.code, "The change is sent; see what the service says.")
+        raise StoreError("the service refuses the question", where=url, value=error.code, mend=mend) from None
+    except (HTTPException, OSError, ValueError) as error:
         raise StoreError(
             f"the service does not answer: {error}", where=url, mend="Start it, or name it by --url."
+        ) from None
+    try:
+        return msgspec.json.decode(raw, type=_Items)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"not a look-up service's answer: {error}", where=url, mend="Name the look-up service by --url."
         ) from None

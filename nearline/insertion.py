@@ -23,10 +23,12 @@ GRACE_S = 60
 class Insertion:
     """``./beforehand insert --listen`` in its own environment; started at the first use, and again when it ended."""
 
-    def __init__(self, data: str, keep: int) -> None:
-        """``data``: the data set of the current release. Of superseded insertions ``keep`` stay."""
+    def __init__(self, data: str, keep: int, overrides: Sequence[str] = ()) -> None:
+        """``data``: the data set of the current release, built with these ``overrides`` of the plan. Of superseded
+        insertions ``keep`` stay."""
         launcher = str(ROOT / "beforehand")
         self._command = [launcher, "insert", "--listen", "--data", data, "--promote", "--keep", str(keep), "--json"]
+        self._command += [f"--set={one}" for one in overrides]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, changes: Sequence[ItemChange]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from schemas.canary import Split
+from schemas.errors import StoreError
 
 SAMPLES = 100_000
 _SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
@@ -62,7 +63,7 @@ class Tally:
 
     def serve(self, port: int, host: str = "127.0.0.1") -> tuple[Any, Any]:
         """Expose the metrics at http://HOST:PORT/metrics; returns the server and its thread."""
-        return start_http_server(port, addr=host, registry=self.registry)
+        return serve_metrics(self.registry, port, host)
 
     def add(self, **counts: int) -> None:
         """Add to counts by name (``records=3, states=2``)."""
@@ -106,3 +107,16 @@ def percentiles(values: deque[float] | list[float]) -> dict[str, float | None]:
         return {"p50": None, "p99": None}
     p50, p99 = np.percentile(np.asarray(values), (50, 99)).tolist()
     return {"p50": round(p50, 1), "p99": round(p99, 1)}
+
+
+def serve_metrics(registry: CollectorRegistry, port: int, host: str) -> tuple[Any, Any]:
+    """Expose ``registry`` at http://HOST:PORT/metrics; the server and its thread. Raises ``StoreError``: it can't."""
+    try:
+        return start_http_server(port, addr=host, registry=registry)
+    except (OSError, OverflowError, ValueError) as error:
+        raise StoreError(
+            f"the metrics can't be served there: {error}",
+            where="--metrics-port",
+            value=f"{host}:{port}",
+            mend="Name a free port, 0 to 65535, of an address of this machine.",
+        ) from None

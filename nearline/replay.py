@@ -47,13 +47,14 @@ class _User(msgspec.Struct):
 def lines(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     """Where (``file:line``) and bytes of every line that is not blank. Raises ``DataError`` for an unreadable file."""
     for path in paths:
+        name = str(path).encode(errors="backslashreplace").decode()  # a name that is not UTF-8 can be told as well
         try:
             with path.open("rb") as file:
                 for number, line in enumerate(file, 1):
                     if raw := line.strip():
-                        yield f"{path.name}:{number}", raw
+                        yield f"{name.rpartition('/')[2]}:{number}", raw
         except OSError as error:
-            raise DataError(f"can't be read: {error.strerror}", where=str(path), mend="Check the path.") from None
+            raise DataError(f"can't be read: {error.strerror}", where=name, mend="Check the path.") from None
 
 
 def sample_users(paths: Sequence[Path], count: int) -> set[str]:

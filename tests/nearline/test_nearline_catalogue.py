@@ -1,4 +1,5 @@
-"""Following the catalogue: batches, bad records, refusals, kills; against a topic and an insertion in memory."""
+"""Following the catalogue: batches, bad records, refusals, kills, a lost group; against a topic and an insertion in
+memory."""
 
 from __future__ import annotations
 
@@ -46,14 +47,26 @@ class Source:
 
     def __init__(self, topic: Topic) -> None:
         self.topic, self.position = topic, topic.committed
+        self.rewound = self.stays = 0
+        self.in_group = True
 
     def poll(self, timeout_s: float) -> list[ChangeRecord]:
+        self.in_group = True
         found = self.topic.records[self.position :]
         self.position += len(found)
         return found
 
     def commit(self) -> None:
+        if not self.in_group:
+            raise StoreError("the consumer is not part of an active group")
         self.topic.committed = self.position
+
+    def rewind(self) -> None:
+        self.rewound += 1
+        self.position = self.topic.committed
+
+    def stay(self) -> None:
+        self.stays += 1
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         self.topic.letters += letters
@@ -96,10 +109,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "LOOK_EVERY_S", 0)
 
 
-def follow(topic: Topic, shop: Shop, every_s: float = 0.0) -> dict[str, Any]:
+def follow(topic: Topic, shop: Shop, every_s: float = 0.0, source: Source | None = None) -> dict[str, Any]:
     tally, stop = CatalogueTally(), threading.Event()
     stop.wait = lambda timeout=None: False  # type: ignore[method-assign] # no pauses
-    follower = CatalogueFollower(Source(topic), shop, lambda: shop.current, every_s=every_s, tally=tally, stop=stop)
+    source = source or Source(topic)
+    follower = CatalogueFollower(source, shop, lambda: shop.current, every_s=every_s, tally=tally, stop=stop)
     follower.run(until_idle_s=0.05)
     return tally.summary()
 
@@ -193,3 +207,108 @@ def test_a_release_that_somebody_promoted_gets_the_changes() -> None:
     shop.current = "a new build"
     follow(topic, shop)
     assert shop.current == with_a
+
+
+class Slow(Shop):
+    """Takes so long, the first times, that the broker puts the follower out of its group."""
+
+    def __init__(self, source: Source, times: int) -> None:
+        super().__init__()
+        self.source, self.times = source, times
+
+    def __call__(self, changes: Sequence[ItemChange]) -> dict[str, Any]:
+        if self.times:
+            self.times -= 1
+            self.source.in_group = False
+        return super().__call__(changes)
+
+
+def test_a_follower_that_lost_its_group_polls_and_reads_again() -> None:
+    topic = Topic()
+    source = Source(topic)
+    shop = Slow(source, times=3)
+    topic.put("a")
+    topic.raw(b"{", b"x")
+    topic.put("b")
+    summary = follow(topic, shop, source=source)
+    assert (set(shop.kept), topic.committed, source.rewound) == ({"a", "b"}, 3, 3)
+    assert (summary["records"], summary["changes"], summary["dead_letters"]) == (3, 2, 1), "counted once"
+    assert [one.offset for one in topic.letters] == [1], "one letter, however often it is read"
+
+
+def test_what_came_meanwhile_is_read_while_an_insertion_fails() -> None:
+    topic = Topic()
+    source = Source(topic)
+    topic.put("a")
+
+    class Away(Shop):
+        def __call__(self, changes: Sequence[ItemChange]) -> dict[str, Any]:
+            if len(self.calls) < 3:
+                topic.put(f"later-{len(self.calls)}")
+                self.failures = 1
+            return super().__call__(changes)
+
+    shop = Away()
+    follow(topic, shop, source=source)
+    assert shop.calls[:4] == [
+        ["a"],
+        ["a", "later-0"],
+        ["a", "later-0", "later-1"],
+        ["a", *sorted(set(shop.kept) - {"a"})],
+    ]
+    assert topic.committed == 4
+
+
+def test_letters_that_can_not_be_sent_are_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, shop = Topic(), Shop()
+    source, failures = Source(topic), [StoreError("no leader")] * 3
+    send = source.send_letters
+
+    def sometimes(letters: Sequence[DeadLetter]) -> None:
+        if letters and failures:
+            raise failures.pop()
+        send(letters)
+
+    monkeypatch.setattr(source, "send_letters", sometimes)
+    topic.raw(b"{", b"x")
+    topic.put("a")
+    follow(topic, shop, source=source)
+    assert ([one.offset for one in topic.letters], topic.committed, set(shop.kept)) == ([0], 2, {"a"})
+
+
+def test_each_of_many_insertions_begins_with_a_sign_of_life() -> None:
+    topic, shop = Topic(), Shop()
+    source, shop.refuses = Source(topic), {"d"}
+    for item in "abcdefgh":
+        topic.put(item)
+    follow(topic, shop, source=source)
+    assert source.stays == len(shop.calls) > 5
+
+
+def test_another_that_took_over_ends_the_batch() -> None:
+    topic, shop = Topic(), Shop()
+
+    class Lost(Source):
+        def stay(self) -> None:
+            super().stay()
+            if self.stays == 1:
+                raise StoreError("the topic was assigned anew meanwhile")
+
+    source = Lost(topic)
+    topic.put("a")
+    follow(topic, shop, source=source)
+    assert (source.rewound, set(shop.kept), topic.committed) == (1, {"a"}, 1)
+
+
+def test_a_registry_that_is_gone_ends_nothing() -> None:
+    topic, shop, answers = Topic(), Shop(), [StoreError("the registry is gone")] * 3
+    topic.put("a")
+    tally, stop = CatalogueTally(), threading.Event()
+
+    def current() -> str | None:
+        if answers:
+            raise answers.pop()
+        return shop.current
+
+    CatalogueFollower(Source(topic), shop, current, every_s=0, tally=tally, stop=stop).run(until_idle_s=0.05)
+    assert (set(shop.kept), topic.committed, answers) == ({"a"}, 1, [])
