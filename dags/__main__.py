@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
 from rich.tree import Tree
 
 from dags.airflow_home import enter, new_home
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from dags.trial import Trial
 
 
-MARKS = {"success": "[green]✓[/green]", "skipped": "[dim]–[/dim]"}
+MARKS = {"success": ("✓", "green"), "skipped": ("–", "dim")}
 NUMBERS: dict[str, type] = {"integer": int, "number": float}
 PATHS = ("file", "catalogue", "events", "profiles")
 
@@ -36,7 +37,7 @@ def list_verb(_args: argparse.Namespace) -> dict[str, Any]:
     """``dags list``."""
     pipelines = derive_pipelines(load_plan())
     for one in pipelines:
-        say(f"[bold]{one.id:<14}[/bold] {starts(one)}; {len(one.steps)} tasks")
+        say(Text.assemble((f"{one.id:<14}", "bold"), f" {starts(one)}; {len(one.steps)} tasks"))
     return {"dags": [{"id": one.id, "starts": starts(one), "num_tasks": len(one.steps)} for one in pipelines]}
 
 
@@ -101,14 +102,14 @@ def test_verb(args: argparse.Namespace) -> None:
         shutil.rmtree(home)
     for dag, trial in trials.items():
         for task, state in trial.tasks.items():
-            say(f"{MARKS.get(state, '[red]✗[/red]')} {dag} {task}: {state}")
+            say(Text.assemble(MARKS.get(state, ("✗", "red")), f" {dag} {task}: {state}"))
     failed = [dag for dag, trial in trials.items() if trial.state != "success"]
     if args.json:
         told = {dag: {"state": trial.state, "tasks": trial.tasks} for dag, trial in trials.items()}
         state = "failed" if failed else "success"
         emit({"state": state, "dags": told, "seconds": round(time.monotonic() - begun, 1)})
     if failed:
-        say(f"[red]{failed[0]} failed[/red]: the lines above say why")
+        say(Text.assemble((f"{failed[0]} failed", "red"), ": the lines above say why"))
         sys.exit(1)
 
 

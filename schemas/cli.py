@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 import msgspec
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from schemas.errors import BeforehandError
 
 T = TypeVar("T")
 console = Console(stderr=True, highlight=False)
 Result = dict[str, Any] | None
+_DONE = "[green]✓[/green] "
 
 
 def parser(room: str, about: str) -> tuple[argparse.ArgumentParser, Any]:
@@ -51,7 +53,7 @@ def main(top: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Non
     try:
         result = args.run(args)
     except BeforehandError as error:
-        console.print(f"[red]error[/red] {_plain(str(error))}")
+        console.print(Text.assemble(("error", "red"), f" {error}"))
         if args.json:
             emit({"error": error.problem, "where": error.where, "mend": error.mend})
         sys.exit(error.exit_code)
@@ -69,12 +71,17 @@ def emit(result: object) -> None:
 
 
 def say(text: RenderableType) -> None:
-    """A line, or a table, for people."""
-    console.print(text)
+    """A line, or a table, for people.
+
+    A str is printed as it is, for it may hold what users or shops wrote: only ``[green]✓[/green] `` at its head is
+    markup, and ``\\[`` is a bracket too. For other styles pass a ``Text``.
+    """
+    console.print(_plain(text) if isinstance(text, str) else text)
 
 
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
+def _plain(text: str) -> Text:
+    done, rest = text.startswith(_DONE), text.removeprefix(_DONE).replace("\\[", "[")
+    return Text.assemble(("✓ ", "green"), rest) if done else Text(rest)
 
 
 @contextmanager
@@ -87,7 +94,7 @@ def step(title: str) -> Generator[Callable[[str], None]]:
     begun = time.monotonic()
     outcome: list[str] = []
     yield outcome.append
-    console.print(f"[green]✓[/green] {_plain(title)}: {_plain(' '.join(outcome))} ({time.monotonic() - begun:.1f} s)")
+    say(f"{_DONE}{title}: {' '.join(outcome)} ({time.monotonic() - begun:.1f} s)")
 
 
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:

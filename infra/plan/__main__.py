@@ -106,7 +106,7 @@ def _tell(frozen: Frozen, args: argparse.Namespace) -> None:
     if frozen.work.changes and not args.json:
         console.print(picture.changes(frozen.work.changes))
     for line in picture.work(frozen, args.core_hour):
-        say(line.replace("[", "\\["))
+        say(line)
 
 
 def _explained(frozen: Frozen, core_hour: float | None) -> dict[str, Any]:

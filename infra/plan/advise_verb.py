@@ -80,8 +80,8 @@ def _tell(found: Advice, cost: Costs, plan: Plan, num_users: int, cut: bool) -> 
         f"machine; hit rate {found.hit_rate:.1%} a stored list and day"
     )
     if found.users:
-        say(f"  first: {', '.join(found.users[:SHOWN])}".replace("[", "\\["))
-    say(f"cohorts with a list of their own: {', '.join(found.cohorts) or 'none'}".replace("[", "\\["))
+        say(f"  first: {', '.join(found.users[:SHOWN])}")
+    say(f"cohorts with a list of their own: {', '.join(found.cohorts) or 'none'}")
     rungs = ", ".join(f"{name} {share:.1%}" for name, share in found.rungs.items())
     say(f"expected: {found.live_ms} ms live a request; {rungs}")
     say(f"  in plan.toml: nearline.refresh, nearline.candidates_per_s = {found.candidates_per_s}")

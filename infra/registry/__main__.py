@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich.markup import escape
 
 from infra.registry.migrate import upgrade
 from schemas.cli import Result, main, parser, say, verb
@@ -41,7 +40,7 @@ def _upgrade(_limit: int) -> Result:
 def _acts(limit: int) -> Result:
     rows: list[dict[str, Any]] = Registry().history()[:limit]
     for row in rows:
-        say(escape(f"{_when(row['at'])}  {row['who']:<12} {row['act']:<11} {row['release']}  {row['why']}"))
+        say(f"{_when(row['at'])}  {row['who']:<12} {row['act']:<11} {row['release']}  {row['why']}")
     return {"acts": rows}
 
 
@@ -50,14 +49,14 @@ def _builds(limit: int) -> Result:
     for row in rows:
         took = f"{row.seconds:.1f} s" if row.seconds is not None else ""
         line = f"{_when(row.begun_at)}  {row.data:<16} {row.stage:<9} {row.state:<8} {took:>9}  {row.who}: {row.why}"
-        say(escape(line))
+        say(line)
     return {"builds": msgspec.to_builtins(rows)}
 
 
 def _leases(_limit: int) -> Result:
     rows = all_held(Database())
     for row in rows:
-        say(escape(f"{row.name}: {row.holder} since {_when(row.taken_at)}, token {row.token}: {row.about}"))
+        say(f"{row.name}: {row.holder} since {_when(row.taken_at)}, token {row.token}: {row.about}")
     if not rows:
         say("nobody holds a lease")
     return {"leases": msgspec.to_builtins(rows)}
