@@ -12,6 +12,7 @@ import compose_spec
 import pytest
 import yaml
 
+from dags.form import defaults_from, form
 from infra.environments import TIERS
 from infra.verbs import VERBS
 
@@ -82,6 +83,20 @@ def test_the_commands_are_verbs_of_the_launcher() -> None:
     told = compose()["services"]
     for name in ("windows", "worker", "catalogue", "online"):
         assert told[name]["command"][0] in VERBS
+
+
+def test_the_follower_follows_what_airflow_builds() -> None:
+    airflow, follower = compose()["services"]["airflow"], compose()["services"]["catalogue"]
+    built = form(defaults_from(airflow["environment"]))
+    assert follower["command"][follower["command"].index("--data") + 1] == built["data"].default
+    assert built["source"].default == "files"
+    (mount,) = airflow["volumes"]
+    for name in ("catalogue", "events"):
+        assert str(built[name].default).startswith(f"{mount.split(':')[1]}/")
+
+
+def test_an_insertion_may_end_what_it_began() -> None:
+    assert compose()["services"]["catalogue"]["stop_grace_period"] == "120s"
 
 
 @pytest.mark.parametrize(

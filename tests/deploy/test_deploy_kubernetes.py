@@ -11,6 +11,7 @@ import pytest
 import yaml
 from deploy_kustomize import Object, containers, key, pod_of, render
 
+from dags.form import DEFAULTS_VARIABLE, defaults_from, form
 from schemas.topics import TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +131,8 @@ def test_patches_apply(request: pytest.FixtureRequest) -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert small["Kafka", "beforehand"]["spec"]["kafka"]["config"]["min.insync.replicas"] == 1
     assert small["Deployment", "worker"]["spec"]["replicas"] == 1
+    assert small["Deployment", "catalogue"]["spec"]["replicas"] == 1
+    assert production["Deployment", "catalogue"]["spec"]["replicas"] == 2
     assert container["image"] == "beforehand/online:0.1.0"
 
 
@@ -162,6 +165,17 @@ def test_the_autoscalers_metrics_come_from_the_adapter() -> None:
     alerts = yaml.safe_load((ROOT / "infra" / "dashboards" / "alerts.yaml").read_text())
     recorded = {rule["record"] for group in alerts["groups"] for rule in group["rules"] if "record" in rule}
     assert {rule["seriesQuery"].partition("{")[0] for rule in rules} <= recorded
+
+
+def test_the_follower_follows_what_airflow_builds() -> None:
+    values: dict[str, Any] = yaml.safe_load((FOLDER / "airflow-values.yaml").read_text())
+    environ = {one["name"]: one["value"] for one in values["env"]}
+    built = form(defaults_from(environ))
+    (container,) = containers({key(one): one for one in render(FOLDER / "base")}["Deployment", "catalogue"])
+    assert container["args"][container["args"].index("--data") + 1] == built["data"].default
+    mounted = {mount["mountPath"] for mount in values["scheduler"]["extraVolumeMounts"] if mount["name"] == "state"}
+    for name in ("catalogue", "events"):
+        assert any(str(built[name].default).startswith(f"{path}/") for path in mounted), DEFAULTS_VARIABLE
 
 
 def test_airflows_chart_runs_the_image_that_is_built_here() -> None:
