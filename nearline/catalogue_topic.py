@@ -79,13 +79,15 @@ class KafkaChanges:
         self._next.clear()
 
     def stay(self) -> None:
-        mine = set(self._consumer.assignment())
+        mine, begun = set(self._consumer.assignment()), bool(self._first)
         self._consumer.pause(*mine)
         try:
             polled = self._poll(STAY_MS)
         finally:
             self._consumer.resume(*self._consumer.paused())
-        if polled or set(self._consumer.assignment()) != mine:
+        if not begun:  # the first assignment, say: what came with it is for the next poll
+            self.rewind()
+        elif polled or set(self._consumer.assignment()) != mine:
             raise StoreError(
                 "the topic was assigned anew meanwhile", where=CATALOGUE_TOPIC, mend="Another follower came or went."
             )

@@ -109,6 +109,19 @@ def test_staying_reads_nothing(source: KafkaChanges) -> None:
     assert (consumer(source).held, offsets(source)) == (set(), [2, 3])
 
 
+def test_staying_before_anything_is_read_loses_nothing(source: KafkaChanges) -> None:
+    """The first assignment comes with a poll, and with records."""
+    mine = consumer(source)
+    mine.mine = set()
+
+    def assign() -> None:
+        mine.mine = {ONE}
+
+    mine.at_poll = assign
+    source.stay()
+    assert offsets(source) == [0, 1]
+
+
 @pytest.mark.parametrize("to", [set(), {ONE}])
 def test_staying_tells_of_a_new_assignment(source: KafkaChanges, to: set[TopicPartition]) -> None:
     """Also of the same partition: it comes unpaused, at the offset that is committed."""
