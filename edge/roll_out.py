@@ -50,7 +50,7 @@ def rollout(args: argparse.Namespace) -> dict[str, Any]:
     offers = offers_for(Offer(id=manifest.id, share=share, min_app=min_app), _present(folder, key.public_key()))
     current = Current(made_at=time.time_ns() // 1_000_000, offers=offers, refresh_s=float(plan.refresh))
     write_current(folder, seal(current, key))
-    cli.say(f"[green]✓[/green] {manifest.id} for {share:.0%} of devices with app {min_app} or newer")
+    cli.say(f"✓ {manifest.id} for {share:.0%} of devices with app {min_app} or newer")
     return {"current": str(folder / CURRENT), "made_at": current.made_at, "offers": msgspec.to_builtins(offers)}
 
 

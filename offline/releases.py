@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from rich.markup import escape
 
 from offline.build.accounts import size_of
 from offline.build.report_page import ensure_page
@@ -60,7 +59,7 @@ def _show(registry: Registry, args: argparse.Namespace) -> cli.Result:
     for name, value in sorted(row.metrics.items()):
         cli.say(f"  {name} {value:.4f}")
     for act in acts:
-        cli.say(escape(f"  {act['act']} by {act['who']}: {act['why']}"))
+        cli.say(f"  {act['act']} by {act['who']}: {act['why']}")
     page = ensure_page(releases_dir() / row.path, manifest)
     cli.say(f"  the report with plots: {page}" if page else "  there is no page with plots, and none can be written")
     page_path = str(page) if page else None

@@ -45,7 +45,7 @@ async def _ask_one(args: argparse.Namespace) -> dict[str, Any]:
     took = f"{response.ledger.total_ms:.2f} ms"
     say(f"{len(response.items)} items by {response.rung} of release {response.release} in {took}")
     for item in response.items if not args.json else []:
-        say(f"  {item.score:9.3f}  {'-'.join(map(str, item.sid)):<14} {item.item_id}".replace("[", "\\["))
+        say(f"  {item.score:9.3f}  {'-'.join(map(str, item.sid)):<14} {item.item_id}")
     return msgspec.to_builtins(response)
 
 
@@ -120,7 +120,7 @@ def _catalogue(release_id: str) -> frozenset[str] | None:
         path = releases_dir() / Registry().get(release_id).path / CATALOGUE
         return frozenset(msgspec.msgpack.decode(path.read_bytes(), type=Catalogue).item_ids)
     except (BeforehandError, OSError, msgspec.DecodeError) as error:
-        say(f"unknown items are not counted: {error}".replace("[", "\\["))
+        say(f"unknown items are not counted: {error}")
         return None
 
 

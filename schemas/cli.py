@@ -22,7 +22,7 @@ from schemas.errors import BeforehandError
 T = TypeVar("T")
 console = Console(stderr=True, highlight=False)
 Result = dict[str, Any] | None
-_DONE = "[green]✓[/green] "
+_DONE = "✓ "
 
 
 def parser(room: str, about: str) -> tuple[argparse.ArgumentParser, Any]:
@@ -73,15 +73,14 @@ def emit(result: object) -> None:
 def say(text: RenderableType) -> None:
     """A line, or a table, for people.
 
-    A str is printed as it is, for it may hold what users or shops wrote: only ``[green]✓[/green] `` at its head is
-    markup, and ``\\[`` is a bracket too. For other styles pass a ``Text``.
+    A str is printed as it is, for it may hold what users or shops wrote; ``✓`` at its head is green. For other styles
+    pass a ``Text``.
     """
     console.print(_plain(text) if isinstance(text, str) else text)
 
 
 def _plain(text: str) -> Text:
-    done, rest = text.startswith(_DONE), text.removeprefix(_DONE).replace("\\[", "[")
-    return Text.assemble(("✓ ", "green"), rest) if done else Text(rest)
+    return Text.assemble((_DONE, "green"), text.removeprefix(_DONE)) if text.startswith(_DONE) else Text(text)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ CORE_HOUR = "BEFOREHAND_CORE_HOUR"
 def check(args: argparse.Namespace) -> Result:
     """``plan check``."""
     plan = load_plan(args.file, args.set)
-    say(f"[green]✓[/green] the plan holds: {len(plan.assets)} assets, digest {plan.digest()}")
+    say(f"✓ the plan holds: {len(plan.assets)} assets, digest {plan.digest()}")
     return {"digest": plan.digest(), "order": plan.order(), "plan": plain(plan)}
 
 
@@ -89,7 +89,7 @@ def apply(args: argparse.Namespace) -> Result:
     if last is None or last.id != frozen.id:
         _tell(frozen, args)
     done = _evaluator().apply(frozen, why=args.why or "asked for", breaking=args.breaking)
-    say(f"[green]✓[/green] {'applied' if done['changed'] else 'nothing changed'} ({done['seconds']} s)")
+    say(f"✓ {'applied' if done['changed'] else 'nothing changed'} ({done['seconds']} s)")
     return done
 
 

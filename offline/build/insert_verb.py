@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from rich.markup import escape
 from safetensors.numpy import load_file
 
 from offline.build.accounts import one_at_a_time
@@ -61,7 +60,7 @@ def _listen(args: argparse.Namespace) -> cli.Result:
         try:
             told = _insert(argparse.Namespace(**(vars(args) | {"changes": Path(line.strip())})))
         except BeforehandError as error:
-            cli.say(f"refused: {escape(str(error))}")
+            cli.say(f"refused: {error}")
             told = {"error": error.problem, "where": error.where, "mend": error.mend, "code": error.exit_code}
         cli.emit(told)
     return None

@@ -154,7 +154,7 @@ def run_stage(stage: Stage, build: Build) -> Record:
     if not found.why:
         assert found.record is not None
         record = found.record
-        cli.say(f"[green]✓[/green] {stage.name}: unchanged")
+        cli.say(f"✓ {stage.name}: unchanged")
     else:
         with recorded(builds, build.name, stage.name, found.hash, ", ".join(found.why)) as measured:
             record = _run(stage, build, found)

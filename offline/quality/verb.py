@@ -80,7 +80,7 @@ def _once(name: str, run: Run) -> dict[str, dict[str, Any]]:
     if done.exists():
         kept = msgspec.json.decode(done.read_bytes())
         if kept["settings"] == settings.decode():
-            cli.say(f"[green]✓[/green] {name}, seed {run.plan.model.seed}: from before")
+            cli.say(f"✓ {name}, seed {run.plan.model.seed}: from before")
             return kept["figures"]
     shutil.rmtree(run.folder, ignore_errors=True) if done.exists() else None
     run.folder.mkdir(parents=True, exist_ok=True)
