@@ -192,6 +192,20 @@ def test_items_that_nobody_took_are_lifted_until_it_costs_something():
     assert lift_cold(generator, np.ones(NUM_ITEMS), value) == 0.0
 
 
+def test_a_target_is_told_apart_from_as_many_items_as_the_plan_says():
+    histories = shop([60] * 3)
+    m = material(histories)
+    batch = Examples(histories, Buckets(["everybody"], {}), WINDOW, 3).batch(np.array([3]), np.random.default_rng(5))
+    looked_at = []
+    for negatives in (1, 10 * NUM_ITEMS):
+        arch = architecture(NUM_ITEMS)
+        losses = Losses(Generator(arch, m.vectors, m.codes), m.trie, m.nearest, negatives)
+        query = torch.zeros(len(batch.target), arch.width)
+        looked_at.append(len(losses.item_loss(query, batch.target, batch)[1]))
+    assert looked_at[0] <= len(batch.target) + batch.item.shape[1] + 1 < NUM_ITEMS
+    assert looked_at[1] == NUM_ITEMS
+
+
 def test_training_learns(tmp_path):
     histories = shop([60] * 30)
     untrained, _ = fitted(
