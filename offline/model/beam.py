@@ -1,8 +1,7 @@
 """The constrained beam: all levels, the neighbours and the filters as one graph.
 
 At a level every node of the beam is widened to its children in the trie and only those compete: a code that no
-item has is never scored. A score is the log-probability of the path. The neighbours' paths are scored by the same
-heads, so both kinds of candidate compare.
+item has is never scored. A score is the log-probability of the path. The window's neighbours join at the end.
 
 Equal scores: the lower item number comes first.
 """
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from offline.model.architecture import Architecture
 from offline.model.decoder import Decoder
@@ -41,11 +41,12 @@ class Request(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """A beam: node numbers at a depth [B, W], their log-probabilities, and the codes that lead to them."""
+    """Nodes of one depth: their numbers [B, W], their log-probabilities, and the codes that lead to them, a [B, W] of
+    each level before."""
 
     node: Tensor
     score: Tensor
-    codes: Tensor
+    codes: tuple[Tensor, ...]
 
 
 class Level(NamedTuple):
@@ -99,51 +100,47 @@ class Beam(nn.Module):
         query = self.decoder.join(request.intent, request.prompt)
         limits = Limits(request.exclude, request.allow, [level.offset for level in levels], items, sets)
         beam = self.search(query, levels, limits)
-        known, forced = self.force(query, request.neighbour_item, levels, items, limits)
-        # The beam's copy of a neighbour goes: the neighbour's own carries its score.
-        twice = ((beam.node.unsqueeze(-1) == known.unsqueeze(1)) & (forced > IMPOSSIBLE).unsqueeze(1)).any(-1)
-        item = torch.cat([beam.node, known], dim=1)
-        path = torch.cat([torch.where(twice, MASKED, beam.score), forced], dim=1)
-        near = torch.cat([torch.zeros_like(beam.score), request.neighbour_score], dim=1)
+        # One that was withdrawn since has a number behind the leaves'.
+        given = torch.where(request.neighbour_item < levels[-1].child.shape[0], request.neighbour_item, -1)
+        path, near = joined(beam, given, limits)
+        item = torch.cat([beam.node, given.clamp(min=0)], dim=1)
+        near_score = torch.cat([torch.zeros_like(beam.score), request.neighbour_score], dim=1)
         affinity = (take(items.out, item) @ self.decoder.item_query(query).unsqueeze(-1)).squeeze(-1)
-        return item, path, affinity + take(items.bias, item), near
+        return item, torch.cat([path, near], dim=1), affinity + take(items.bias, item), near_score
 
     def search(self, query: Tensor, levels: Sequence[Level], limits: Limits) -> Nodes:
         """The best leaves [B, 2 · k_max] by log-probability: more than are asked for, so that the item head chooses."""
         start = torch.zeros_like(query[:, :1])
-        beam = Nodes(start.long(), start, start.long()[:, :, None][:, :, :0])
+        beam = Nodes(start.long(), start, ())
         for depth, level in enumerate(levels):
             position, code, real = level.children(beam.node)
             step = self.step(depth, query, beam.codes, code, real)
+            child, score = position.flatten(1), (beam.score.unsqueeze(-1) + step).flatten(1)
             last = depth == len(levels) - 1
-            may = limits.leaves(position) if last else limits.nodes(depth, position)
-            score = torch.where(real & may, beam.score.unsqueeze(-1) + step, MASKED)
-            beam = cut(beam, position, code, score, self.widths[depth])
+            score = limits.leaves(child, score) if last else limits.nodes(depth, child, score)
+            beam = cut(beam, child, code, score, self.widths[depth])
         return beam
 
-    def step(self, depth: int, query: Tensor, prefix: Tensor, code: Tensor, real: Tensor) -> Tensor:
-        """Log-probability of each child, over the children that exist: [B, W, F]."""
+    def step(self, depth: int, query: Tensor, prefix: Sequence[Tensor], code: Tensor, real: Tensor) -> Tensor:
+        """Log-probability of each child, over the children that exist: [B, W, F]; of others below ``IMPOSSIBLE``."""
         scores = self.decoder.heads[depth](query, prefix).gather(2, code)
         return torch.log_softmax(torch.where(real, scores, MASKED), dim=-1)
 
-    def force(
-        self, query: Tensor, item: Tensor, levels: Sequence[Level], items: Items, limits: Limits
-    ) -> tuple[Tensor, Tensor]:
-        """The neighbours, -1 made 0, and the log-probability of their paths; ``MASKED`` where not allowed."""
-        known = item.clamp(min=0)
-        codes = take(items.codes, known)
-        path = torch.cat([take(items.path, known), known.unsqueeze(-1)], dim=-1)
-        total = torch.zeros_like(known, dtype=query.dtype)
-        for depth, level in enumerate(levels):
-            node = path[:, :, depth]
-            # All paths begin at the root: it is scored once.
-            parent = node[:, :1] if depth == 0 else node
-            _, code, real = level.children(parent)
-            step = self.step(depth, query, codes[:, : parent.shape[1], :depth], code, real)
-            place = path[:, :, depth + 1] - take(level.offset, node)
-            chosen = step[:, 0].gather(1, place) if depth == 0 else step.gather(2, place.unsqueeze(-1)).squeeze(-1)
-            total = total + chosen
-        return known, torch.where((item >= 0) & first_of_each(item) & limits.leaves(known), total, MASKED)
+
+def joined(beam: Nodes, given: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the beam's leaves and of the neighbours ``given`` [B, M] (-1 padding), each item once: the
+    beam's copy of a neighbour goes, for the neighbour's own carries its score.
+
+    A neighbour that the beam has not found is taken for as likely as the last leaf that it has. To score each one's
+    own path cost half of the graph, and found no more (``benchmarks/results/2026-11-30-decode.md``).
+    """
+    found = beam.score > IMPOSSIBLE
+    same = (beam.node.unsqueeze(-1) == given.unsqueeze(1)) & found.unsqueeze(-1)
+    own = torch.where(same, beam.score.unsqueeze(-1), MASKED).amax(1)
+    last = torch.where(found, beam.score, 0.0).amin(1, keepdim=True)
+    path = torch.where(own > IMPOSSIBLE, own, last)
+    path = torch.where((given >= 0) & first_of_each(given), path, MASKED)
+    return torch.where(same.any(-1), MASKED, beam.score), limits.leaves(given.clamp(min=0), path)
 
 
 def blend(path: Tensor, affinity: Tensor, near: Tensor, weights: Tensor) -> Tensor:
@@ -162,15 +159,13 @@ def split(arrays: Sequence[Tensor]) -> tuple[list[Level], Items, Sets]:
 
 
 def cut(beam: Nodes, position: Tensor, code: Tensor, score: Tensor, width: int) -> Nodes:
-    """The best ``width`` of the children [B, W, F]; padded where there are fewer."""
-    spare = torch.full_like(score[:, 0, :1], MASKED).expand(-1, width)
-    top, index = torch.cat([score.flatten(1), spare], dim=1).topk(width, dim=1)
-    inside = index < score.shape[1] * score.shape[2]
-    index = torch.where(inside, index, 0)
-    parent = index // score.shape[2]
-    before = beam.codes.gather(1, parent.unsqueeze(-1).expand(-1, -1, beam.codes.shape[2]))
-    chosen = code.flatten(1).gather(1, index)
-    return Nodes(position.flatten(1).gather(1, index), top, torch.cat([before, chosen.unsqueeze(-1)], dim=-1))
+    """The best ``width`` of the children: ``position`` and ``score`` [B, W · F], ``code`` [B, W, F]. Where there are
+    fewer the last stands in, with the score ``MASKED``."""
+    top, index = functional.pad(score, (0, width), value=MASKED).topk(width, dim=1)
+    index = index.clamp(max=score.shape[1] - 1)
+    parent = index // code.shape[2]
+    codes = (*(before.gather(1, parent) for before in beam.codes), code.flatten(1).gather(1, index))
+    return Nodes(position.gather(1, index), top, codes)
 
 
 def first_of_each(item: Tensor) -> Tensor:

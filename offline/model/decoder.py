@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,11 +23,11 @@ class LevelHead(nn.Module):
         self.out = nn.Linear(arch.width, arch.codes)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, query: Tensor, prefix: Tensor) -> Tensor:
-        """``query`` [B, d], ``prefix`` int64 [B, W, level] → scores [B, W, K]."""
+    def forward(self, query: Tensor, prefix: Sequence[Tensor]) -> Tensor:
+        """``query`` [B, d], ``prefix`` an int64 [B, W] of each level before → scores [B, W, K]; W is 1 at the first."""
         hidden = self.query(query).unsqueeze(1)
-        for place, table in enumerate(self.prefix):
-            hidden = hidden + table(prefix[:, :, place])
+        for table, code in zip(self.prefix, prefix, strict=True):
+            hidden = hidden + table(code)
         row = query.unsqueeze(1) + self.back(self.dropout(functional.gelu(hidden)))
         return self.out(self.dropout(self.norm(row)))
 

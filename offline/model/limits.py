@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from offline.model.intent_encoder import MASKED
+
 WORD = 64
 """Categories of one word of bits."""
 BITS = (*(1 << bit for bit in range(WORD - 1)), -(1 << (WORD - 1)))
@@ -47,29 +49,62 @@ class Limits:
         self.offset, self.items, self.sets, self.allow = offset, items, sets, allow
         self.known = torch.where((exclude >= 0) & (exclude < num_items), exclude, num_items)
         self.some_excluded, self.some_allowed = (self.known < num_items).any(), (allow >= 0).any()
+        self.some = self.some_excluded | self.some_allowed
         self.bits = torch.tensor(BITS)  # here: the exporter takes no constant inside a condition
 
-    def leaves(self, item: Tensor) -> Tensor:
-        """Whether an item may be shown: bool, of the shape of ``item`` [B, …]."""
-        flat = item.flatten(1)
-        may = when(self.some_excluded, _not_excluded, flat, self.known, self.items.bias)
-        has = when(self.some_allowed, _of_a_category, flat, self.items.category, self.allow)
-        return (may & has).reshape(item.shape)
+    def leaves(self, item: Tensor, score: Tensor) -> Tensor:
+        """``score`` [B, n], ``MASKED`` where the ``item`` [B, n] may not be shown."""
+        args = (score, item, self.some_excluded, self.some_allowed, self.known, self.allow)
+        return when(self.some, _shown, *args, self.items.bias, self.items.category)
 
-    def nodes(self, depth: int, child: Tensor) -> Tensor:
-        """Whether there may be something to show below ``child`` [B, …], node numbers at ``depth`` + 1."""
-        flat, path, below = child.flatten(1), self.items.path, self.offset[depth + 1 :]
-        row, words = self.sets.row[depth], self.sets.words
-        may = when(self.some_excluded, _not_all_excluded, flat, self.known, path, *below)
-        has = when(self.some_allowed, _some_of_a_category, flat, row, words, self.allow, self.bits)
-        return (may & has).reshape(child.shape)
+    def nodes(self, depth: int, child: Tensor, score: Tensor) -> Tensor:
+        """``score`` [B, n], ``MASKED`` where there is nothing to show below ``child`` [B, n] (at ``depth`` + 1)."""
+        args = (score, child, self.some_excluded, self.some_allowed, self.known, self.allow, self.items.path)
+        return when(
+            self.some, _shown_below, *args, self.sets.row[depth], self.sets.words, self.bits, *self.offset[depth + 1 :]
+        )
 
 
-def when(asked: Tensor, rule: Callable[..., Tensor], child: Tensor, *about: Tensor) -> Tensor:
-    """``rule(child, *about)``, bool of the shape of ``child``; true everywhere, for nothing, unless ``asked``."""
+def when(asked: Tensor, rule: Callable[..., Tensor], given: Tensor, *about: Tensor) -> Tensor:
+    """``rule(given, *about)``, of the shape and type of ``given``; ``given`` itself, for nothing, unless ``asked``."""
     if torch.compiler.is_exporting():
-        return torch.cond(asked, rule, _true, (child, *about))
-    return rule(child, *about) if asked else _true(child)
+        return torch.cond(asked, rule, _as_it_is, (given, *about))
+    return rule(given, *about) if asked else given
+
+
+def _as_it_is(given: Tensor, *_about: Tensor) -> Tensor:
+    return given.clone()
+
+
+def _shown(  # noqa: PLR0917
+    score: Tensor,
+    item: Tensor,
+    excluded: Tensor,
+    allowed: Tensor,
+    known: Tensor,
+    allow: Tensor,
+    bias: Tensor,
+    category: Tensor,
+) -> Tensor:
+    score = when(excluded, _but_excluded, score, item, known, bias)
+    return when(allowed, _of_a_category, score, item, category, allow)
+
+
+def _shown_below(  # noqa: PLR0917
+    score: Tensor,
+    child: Tensor,
+    excluded: Tensor,
+    allowed: Tensor,
+    known: Tensor,
+    allow: Tensor,
+    path: Tensor,
+    row: Tensor,
+    words: Tensor,
+    bits: Tensor,
+    *below: Tensor,
+) -> Tensor:
+    score = when(excluded, _but_all_excluded, score, child, known, path, *below)
+    return when(allowed, _some_of_a_category, score, child, row, words, allow, bits)
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
@@ -80,17 +115,13 @@ def take(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.flatten()).reshape(*index.shape, *table.shape[1:])
 
 
-def _true(child: Tensor, *_about: Tensor) -> Tensor:
-    return torch.ones_like(child, dtype=torch.bool)
-
-
-def _not_excluded(item: Tensor, known: Tensor, bias: Tensor) -> Tensor:
+def _but_excluded(score: Tensor, item: Tensor, known: Tensor, bias: Tensor) -> Tensor:
     # A table by item number with one place more, where padding goes: cheaper than comparing every pair.
     table = torch.zeros(known.shape[0], bias.shape[0] + 1, dtype=torch.bool)
-    return ~table.scatter(1, known, True).gather(1, item)
+    return torch.where(table.scatter(1, known, True).gather(1, item), MASKED, score)
 
 
-def _not_all_excluded(child: Tensor, known: Tensor, path: Tensor, *below: Tensor) -> Tensor:
+def _but_all_excluded(score: Tensor, child: Tensor, known: Tensor, path: Tensor, *below: Tensor) -> Tensor:
     """``below`` are the offsets of the levels under the children's."""
     first, past = child, child + 1
     for offset in below:
@@ -100,18 +131,21 @@ def _not_all_excluded(child: Tensor, known: Tensor, path: Tensor, *below: Tensor
     counts = new & (ordered < below[-1][-1])  # withdrawn items, behind all leaves, are below no node
     node = take(path, torch.where(counts, ordered, 0))[:, :, path.shape[1] - len(below)]
     excluded = torch.zeros(known.shape[0], below[0].shape[0] - 1, dtype=torch.int64)
-    return excluded.scatter_add(1, node, counts.long()).gather(1, child) < past - first
+    return torch.where(excluded.scatter_add(1, node, counts.long()).gather(1, child) < past - first, score, MASKED)
 
 
-def _of_a_category(item: Tensor, category: Tensor, allow: Tensor) -> Tensor:
+def _of_a_category(score: Tensor, item: Tensor, category: Tensor, allow: Tensor) -> Tensor:
     everything = (allow < 0).all(dim=1, keepdim=True)
-    return (take(category, item).unsqueeze(-1) == allow.unsqueeze(1)).any(-1) | everything
+    may = (take(category, item).unsqueeze(-1) == allow.unsqueeze(1)).any(-1) | everything
+    return torch.where(may, score, MASKED)
 
 
-def _some_of_a_category(child: Tensor, row: Tensor, words: Tensor, allow: Tensor, bits: Tensor) -> Tensor:
+def _some_of_a_category(  # noqa: PLR0917
+    score: Tensor, child: Tensor, row: Tensor, words: Tensor, allow: Tensor, bits: Tensor
+) -> Tensor:
     end = words.shape[1] * WORD
     wanted = torch.zeros(allow.shape[0], end + 1, dtype=torch.bool)
     wanted = wanted.scatter(1, torch.where((allow >= 0) & (allow < end), allow, end), True)[:, :end]
     asked = (wanted.reshape(allow.shape[0], -1, WORD).long() * bits).sum(-1)
     asked = torch.where((allow < 0).all(dim=1, keepdim=True), -1, asked)  # every bit: every node has some category
-    return ((take(words, take(row, child)) & asked.unsqueeze(1)) != 0).any(-1)
+    return torch.where(((take(words, take(row, child)) & asked.unsqueeze(1)) != 0).any(-1), score, MASKED)

@@ -7,6 +7,7 @@ here each level first looks back at the newest ``ROWS`` rows.
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,12 @@ class CrossHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = EachRowHead(arch, level, dropout)
 
-    def forward(self, query: Tensor, prefix: Tensor) -> Tensor:
+    def forward(self, query: Tensor, prefix: Sequence[Tensor]) -> Tensor:
         """``query`` [B, (1 + R) · d]: the joined row, then the rows (zero: padding) → scores [B, W, K]."""
         parts = query.reshape(len(query), -1, self.width)
-        row, memory = parts[:, :1], parts[:, 1:]
-        at = row.expand(-1, prefix.shape[1], -1)
-        for place, table in enumerate(self.prefix):
-            at = at + table(prefix[:, :, place])
+        at, memory = parts[:, :1], parts[:, 1:]
+        for table, code in zip(self.prefix, prefix, strict=True):
+            at = at + table(code)
         key, value = self.key_value(memory).chunk(2, dim=-1)
         mask = torch.where((memory != 0).any(-1), 0.0, MASKED)[:, None, None]
         asked, key, value = (self._split(rows) for rows in (self.ask(self.norm(at)), key, value))
@@ -79,9 +79,9 @@ class CrossHead(nn.Module):
 class EachRowHead(LevelHead):
     """The product's head with a query of its own for each place of the beam."""
 
-    def forward(self, query: Tensor, prefix: Tensor) -> Tensor:
+    def forward(self, query: Tensor, prefix: Sequence[Tensor]) -> Tensor:
         """``query`` [B, W, d] → scores [B, W, K]."""
-        flat = super().forward(query.flatten(0, 1), prefix.flatten(0, 1).unsqueeze(1))
+        flat = super().forward(query.flatten(0, 1), [code.flatten().unsqueeze(1) for code in prefix])
         return flat.reshape(*query.shape[:2], -1)
 
 

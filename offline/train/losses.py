@@ -109,7 +109,7 @@ class Losses(nn.Module):
     def _chance(self, level: int, query: Tensor, target: Tensor, heads: Decoder) -> tuple[Tensor, Tensor]:
         """Log-probabilities [n, K] of the next code after the target's own prefix, and which codes exist there."""
         exists = self.get_buffer(f"children_{level}")[self.path[target, level]]
-        prefix = self.generator.codes[target][:, None, :level]
+        prefix = self.generator.codes[target][:, None, :level].unbind(2)
         scores = heads.head(level)(query, prefix).squeeze(1)
         return torch.log_softmax(torch.where(exists, scores, MASKED), dim=-1), exists
 

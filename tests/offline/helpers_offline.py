@@ -94,7 +94,7 @@ def naive_scores(generator: Generator, request: Request, row: int) -> list[float
             chance = 0.0
             for level, code in enumerate(path):
                 prefix = torch.tensor([[list(path[:level])]], dtype=torch.long).reshape(1, 1, level)
-                logits = generator.decoder.heads[level](query, prefix)[0, 0].tolist()
+                logits = generator.decoder.heads[level](query, prefix.unbind(2))[0, 0].tolist()
                 children = {c[level] for c in codes if c[:level] == path[:level]}
                 total = math.log(sum(math.exp(logits[c]) for c in children))
                 chance += logits[code] - total

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline.index.trie import sid_order
-from offline.model.beam import best, first_of_each, split
+from offline.model.beam import IMPOSSIBLE, best, first_of_each, split
 from offline.model.limits import Limits
 
 CODE = st.integers(0, 3)
@@ -118,7 +118,8 @@ def test_below_which_nodes_something_may_be_shown(paths, num_categories, seed, d
     for depth in range(3):
         prefixes = sorted({tuple(path[: depth + 1]) for path in codes.tolist()})
         child = torch.arange(len(prefixes)).expand(2, -1)
-        got = limits.leaves(child) if depth == 2 else limits.nodes(depth, child)
+        score = torch.zeros(child.shape)
+        got = (limits.leaves(child, score) if depth == 2 else limits.nodes(depth, child, score)) > IMPOSSIBLE
         for row in range(2):
             wanted = {number for number in allow[row] if number >= 0}
             for prefix, may in zip(prefixes, got[row].tolist(), strict=True):
@@ -213,3 +214,23 @@ def test_a_floor_of_zero_gives_no_nan():
 
 def test_repeated_neighbours_count_once():
     assert first_of_each(torch.tensor([[3, 3, 1, 3]])).tolist() == [[True, False, True, False]]
+
+
+def test_a_neighbour_that_the_beam_has_not_found_is_as_likely_as_its_last_leaf():
+    codes = in_order({(a, b, c) for a in range(4) for b in range(4) for c in range(4)})
+    generator = generator_for(codes, k_max=5)
+    alone = request_for(generator, batch=1)
+    with torch.no_grad():
+        item, path, _, _ = generator.beam.candidates(alone, arrays_for(generator))
+        leaves = dict(zip(item[0, :10].tolist(), path[0, :10].tolist(), strict=True))
+        found, other = next(iter(leaves)), next(n for n in range(len(codes)) if n not in leaves)
+        withdrawn = len(codes) + 3
+        near = request_for(generator, batch=1, near=[[found, other, withdrawn, -1]])
+        item, path, _, _ = generator.beam.candidates(
+            near._replace(intent=alone.intent, prompt=alone.prompt), arrays_for(generator)
+        )
+    assert item[0, 10:12].tolist() == [found, other]
+    assert path[0, 10].item() == leaves[found]
+    assert path[0, 11].item() == min(leaves.values())
+    assert (path[0, 12:] <= IMPOSSIBLE).all(), "withdrawn since the list was made, and padding"
+    assert path[0, item[0, :10].tolist().index(found)].item() <= IMPOSSIBLE, "each item once"
