@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer
-from waiting import wait_for
+from waiting import nearline, wait_for
 
 from infra.paths import Layout
 from infra.stack import Stack
@@ -80,11 +80,6 @@ def env(stack: Stack) -> dict[str, str]:
     registry.promote(manifest.id, why="test")
     ensure_topics(env["BEFOREHAND_KAFKA"])
     return env
-
-
-def nearline(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "nearline", *words]
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def follower(env: dict[str, str]) -> subprocess.Popen[str]:

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer
-from waiting import wait_for
+from waiting import nearline, wait_for
 
 from infra.stack import Stack
 from nearline.release import load_release
@@ -95,8 +95,7 @@ def promote(env: dict[str, str], folder: Path) -> str:
 
 
 def worker(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "nearline", "worker", "--json", *words]
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return nearline(env, "worker", "--json", *words)
 
 
 def stopped(process: subprocess.Popen[str]) -> tuple[dict, str]:

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from infra import proc
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 180  # a busy machine notices a dead TaskManager after half a minute and starts its JVM in as long
+
+
+running: list[subprocess.Popen[str]] = []
+"""Of this test: a fixture ends those that a failure has left."""
+
+
+def nearline(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    """A verb of the near-line room; both its streams are kept."""
+    command = [sys.executable, "-m", "nearline", *words]
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running.append(process)
+    return process
 
 
 def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
