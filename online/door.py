@@ -11,8 +11,6 @@ from online.deadline import Clock
 
 TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
-STORE_TURNS = 2
-"""Of them, while the store's own time limit runs."""
 KEPT = 5
 """Turns whose median counts: one stall of the machine is not overload, three in five are."""
 STALE_S = 0.1
@@ -81,7 +79,8 @@ class Ranks:
 
 
 class Door:
-    """Admission, before any work is done for a request. ``store_timeout_s``: a look-up that takes longer is in vain.
+    """Admission, before any work is done for a request. ``store_timeout_s``: a look-up that takes longer is in vain, so
+    the turns may not take longer either.
 
     A door that is shut still learns: those that it turns away time the loop's turns as well.
     """
@@ -89,7 +88,7 @@ class Door:
     def __init__(self, clock: Clock = time.monotonic, store_timeout_s: float = float("inf")) -> None:
         self.turns = Turns(clock)
         self._ranks = Ranks()
-        self._most_s = store_timeout_s * TURNS / STORE_TURNS
+        self._most_s = store_timeout_s
 
     def enter(self) -> float:
         """A request is first looked at. Returns for how long, as a turn takes, it has waited to be; seconds."""

@@ -132,6 +132,13 @@ def read_weights(path: Path) -> Weights:
     graph = onnx.load(path).graph
     found = {i.name: torch.from_numpy(numpy_helper.to_array(i).copy()) for i in graph.initializer}
     weights = {name: value for name, value in found.items() if name.startswith("decoder.")}
+    # The exporter has turned some weights over and named them anew: they are told by the bias that follows.
+    made = {output: node for node in graph.node for output in node.output}
+    for node in graph.node:
+        for product, bias in (node.input, reversed(node.input)) if node.op_type == "Add" else ():
+            before = made.get(product)
+            if bias in weights and before is not None and before.op_type == "MatMul" and before.input[1] in found:
+                weights.setdefault(f"{bias.removesuffix('bias')}weight", found[before.input[1]].T.contiguous())
     if "decoder.heads.0.out.weight" not in weights or weights["decoder.heads.0.out.weight"].dtype != torch.float32:
         sys.exit("the graph's weights are not plain float32 ones: measure with another release")
     return weights

@@ -42,7 +42,7 @@ class Job(msgspec.Struct):
     """``rate`` requests a second for ``seconds``; rate 0: each connection asks as fast as it is answered."""
 
     host: str
-    ports: list[int]  # of the instances; the first is asked, the next one when it can't be reached
+    ports: list[int]  # of the instances; the next one is asked when one can't be reached
     seconds: float
     rate: float
     connections: int
@@ -52,6 +52,7 @@ class Job(msgspec.Struct):
     k: int = 50
     tell: Tell = Tell.VALUE
     seed: int = 1
+    spread: bool = False  # the connections begin at all instances in turn, else at the first
     expected: str | None = None  # msgpack: user -> the first items that their own state makes
 
 
@@ -61,7 +62,7 @@ class Report(msgspec.Struct):
     requests: int = 0
     errors: int = 0  # no answer, or another status than 200
     errors_5xx: int = 0
-    moved: int = 0  # answered by another instance than the first
+    moved: int = 0  # answered by another instance than the connection's own
     late: int = 0  # by the client's clock
     late_in_service: int = 0  # by the service's own
     wrong_user: int = 0
@@ -96,7 +97,8 @@ class Generator:
         """All of it."""
         job, report = self._job, self._report
         due: asyncio.Queue[float | None] = asyncio.Queue()
-        links = [Link(job.host, job.ports) for _ in range(job.connections)]
+        turns = [number % len(job.ports) if job.spread else 0 for number in range(job.connections)]
+        links = [Link(job.host, [*job.ports[turn:], *job.ports[:turn]]) for turn in turns]
         for link in links:  # before the clock runs: a shop's connections are there when its requests come
             with suppress(OSError):  # its first request finds out
                 await link.open()

@@ -22,10 +22,11 @@ SUMMED = ("errors", "errors_5xx", "late", "late_in_service", "wrong_user", "comp
 
 
 def capacity_of(
-    addresses: Sequence[Address], expected: Path, seconds: float, asked: Mapping[str, int]
+    addresses: Sequence[Address], expected: Path, seconds: float, asked: Mapping[str, Any]
 ) -> tuple[float, Report]:
     """Answers generated a second for connections that always ask and have time. Raises ReleaseError without any."""
-    patient: dict[str, Any] = {"rate": 0, "connections": CAPACITY_CONNECTIONS, "budget_ms": PATIENT_MS, **asked}
+    patient: dict[str, Any] = {"rate": 0, "budget_ms": PATIENT_MS, **asked}
+    patient["connections"] = CAPACITY_CONNECTIONS * (len(addresses) if asked.get("spread") else 1)
     generate(job_of(addresses, expected, seconds=WARM_S, **patient))  # caches, curve, memory
     full = generate(job_of(addresses, expected, seconds=seconds, **patient))
     capacity = full.generated / full.seconds
@@ -35,28 +36,23 @@ def capacity_of(
     return capacity, full
 
 
-def measure(address: Address, expected: Path, users: int, seconds: float, k: int) -> dict[str, Any]:
-    """All phases, one after the other."""
-    capacity, full = capacity_of([address], expected, seconds, {"users": users, "k": k})
+def measure(addresses: Sequence[Address], expected: Path, users: int, seconds: float, k: int) -> dict[str, Any]:
+    """All phases, one after the other; the instances share the connections."""
+    asked: dict[str, Any] = {"users": users, "k": k, "spread": True}
+    capacity, full = capacity_of(addresses, expected, seconds, asked)
     reports, used_s = [full], dict[int, float]()
-    figures: dict[str, Any] = {"capacity_per_s": capacity}
+    figures: dict[str, Any] = {"instances": len(addresses), "capacity_per_s": capacity}
 
     def load(share: float, tell: Tell = Tell.VALUE) -> Report:
-        settings: dict[str, Any] = {
-            "connections": CONNECTIONS,
-            "users": users,
-            "k": k,
-            "seconds": seconds,
-            "tell": tell,
-        }
-        report = generate(job_of([address], expected, rate=share * capacity, **settings))
+        settings: dict[str, Any] = {"connections": CONNECTIONS, "seconds": seconds, "tell": tell, **asked}
+        report = generate(job_of(addresses, expected, rate=share * capacity, **settings))
         reports.append(report)
         return report
 
     for share in SHARES:
-        before = cpu_s(address.pid)
+        before = sum(cpu_s(address.pid) for address in addresses)
         report = load(share / 100)
-        used_s[share] = cpu_s(address.pid) - before
+        used_s[share] = sum(cpu_s(address.pid) for address in addresses) - before
         figures |= latencies(report, share)
         if share == 60:
             figures |= costs(report, used_s[share])

@@ -27,8 +27,9 @@ CASES = 300
 
 def bench(args: argparse.Namespace) -> Result:
     """The verb. Keys of the result as docs/look-up-service.md says."""
-    if args.k < 1 or args.users < 1 or args.requests < 1 or not 0 < args.core_hour_price < float("inf"):
-        raise BeforehandError("counts and prices are above zero", where="-k, --users, --requests, --core-hour-price")
+    if min(args.k, args.users, args.requests, args.instances) < 1 or not 0 < args.core_hour_price < float("inf"):
+        counts = "-k, --users, --requests, --instances, --core-hour-price"
+        raise BeforehandError("counts and prices are above zero", where=counts)
     return bench_faults(args) if args.faults else _bench(args)
 
 
@@ -54,8 +55,8 @@ def _bench(args: argparse.Namespace) -> Result:
         states = dict(zip(users.ids, users.encoded(), strict=True))
         del release
         result |= rivals.compare(folder / "release", manifest.content.model, args.k, redis_url, states)
-        with service(folder, redis_url) as address:
-            result |= phases.measure(address, expected, args.users, args.seconds, args.k)
+        addresses = [stack.enter_context(service(folder, redis_url)) for _ in range(args.instances)]
+        result |= phases.measure(addresses, expected, args.users, args.seconds, args.k)
     result |= _prices(result, args.core_hour_price, manifest.content.model.levels, args.k)
     for name, value in result.items():
         say(f"  {name:<28} {value:.4g}" if isinstance(value, float) else f"  {name:<28} {value}")
