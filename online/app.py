@@ -25,6 +25,7 @@ from online.http import (
     RefusedError,
     Scope,
     Send,
+    WrongMethodError,
     answer,
     answer_codec,
     body_codec,
@@ -103,7 +104,8 @@ class App:
             return
         except RefusedError as error:
             self._recall.metrics.refused(error.status)
-            given = answer(ErrorBody(error.problem, error.where, error.mend), answer_codec(scope), error.status)
+            body = ErrorBody(error.problem, error.where, error.mend)
+            given = answer(body, answer_codec(scope), error.status, error.headers)
         except Exception as error:  # noqa: BLE001 - the edge: one request's fault must not end the process
             # The message and the path may name a user; the type and the place may not.
             place = "".join(traceback.format_tb(error.__traceback__))
@@ -127,9 +129,10 @@ class App:
         if path.startswith(USERS) and path.endswith(EXPLAIN) and len(path) > len(USERS + EXPLAIN):
             if method == "GET":
                 return self._explain
-        elif not any(known == path for _, known in self._routes):
-            raise RefusedError(404, "no such path", where=path.decode("latin-1"), mend="See /openapi.json.")
-        raise RefusedError(405, "another method is needed", where=method, mend="See /openapi.json.")
+            raise WrongMethodError(method, "GET")
+        if allowed := [verb for verb, known in self._routes if known == path]:
+            raise WrongMethodError(method, *allowed)
+        raise RefusedError(404, "no such path", where=path.decode("latin-1"), mend="See /openapi.json.")
 
     def _check_key(self, scope: Scope) -> None:
         given = header(scope, b"authorization")

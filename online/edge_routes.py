@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from online.deadline import Deadline
 from online.files import Files
-from online.http import Answer, Receive, RefusedError, Scope, header
+from online.http import Answer, Receive, RefusedError, Scope, WrongMethodError, header
 from schemas.errors import BeforehandError
 
 EDGE, SHOP = b"/v1/edge/", b"/shop/"
@@ -71,7 +71,7 @@ class EdgeRoutes:
         else:
             return None
         if method != "GET":
-            raise RefusedError(405, "another method is needed", where=method, mend="Files are fetched by GET.")
+            raise WrongMethodError(method, "GET")
         return handler
 
     async def _bundle(self, name: str, scope: Scope, _receive: Receive, _deadline: Deadline) -> Answer:

@@ -30,9 +30,20 @@ _msgpack = msgspec.msgpack.Encoder()
 class RefusedError(BeforehandError):
     """A request that gets an error status, with the body ``{"error", "where", "mend"}``."""
 
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
     def __init__(self, status: int, problem: str, *, where: str = "", mend: str = "") -> None:
         super().__init__(problem, where=where, mend=mend)
         self.status = status
+
+
+class WrongMethodError(RefusedError):
+    """405, with the methods that are allowed."""
+
+    def __init__(self, method: str, *allowed: str) -> None:
+        also = [*allowed, *(["HEAD"] if "GET" in allowed else [])]
+        super().__init__(405, "another method is needed", where=method, mend=f"Use {' or '.join(also)}.")
+        self.headers = ((b"allow", ", ".join(also).encode()),)
 
 
 class GoneError(Exception):
@@ -132,9 +143,9 @@ class Answer(msgspec.Struct, frozen=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def answer(value: object, codec: bytes, status: int = 200) -> Answer:
+def answer(value: object, codec: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     """``value`` in the client's codec."""
-    return Answer(_json.encode(value) if codec == JSON else _msgpack.encode(value), codec, status)
+    return Answer(_json.encode(value) if codec == JSON else _msgpack.encode(value), codec, status, headers)
 
 
 async def reply(send: Send, given: Answer) -> None:

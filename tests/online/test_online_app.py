@@ -208,6 +208,8 @@ def test_unknown_paths_and_methods(recall, method, path, status):
     response = send(recall, method, path)
     assert response.status_code == status
     assert error_of(response)["mend"]
+    allowed = {"/v1/recall": "POST", "/v1/users/u1/explain": "GET, HEAD"}
+    assert response.headers.get("allow") == allowed.get(path)
 
 
 def test_health_and_readiness(recall, releases, release):
