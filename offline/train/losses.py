@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -123,13 +122,17 @@ class Losses(nn.Module):
         held = batch.item[batch.window] - 1
         fresh = last_before(batch) & (held != target.unsqueeze(1))
         columns, place = torch.unique(torch.cat([target, held.clamp(min=0).flatten(), drawn]), return_inverse=True)
-        asked = generator.decoder.item_query(query)
-        score = asked @ generator.rows_out(columns).T + generator.item_bias[columns]
-        right = score.gather(1, place[: len(held)].unsqueeze(1))
-        window = score.gather(1, place[len(held) : -len(drawn)].reshape(held.shape)).masked_fill(~fresh, MASKED)
-        others = score[:, place[-len(drawn) :]] + math.log(generator.arch.num_items / len(drawn))
-        others = others.masked_fill(target.unsqueeze(1) == drawn, MASKED)
-        loss = -(right - torch.logsumexp(torch.cat([right, window, others], dim=1), dim=1, keepdim=True)).mean()
+        own, window, place = place.split([len(target), held.numel(), len(drawn)])
+        score = generator.decoder.item_query(query) @ generator.rows_out(columns).T + generator.item_bias[columns]
+        # How often each column counts, for each target: a drawn one for those that were not, the target and what the
+        # window holds once, or once more. Its logarithm is added to the scores: to pick columns out would cost more.
+        share = torch.zeros(len(columns) + 1, device=query.device)
+        share[place] = generator.arch.num_items / len(drawn)
+        spot = torch.where(fresh, window.reshape(held.shape), len(columns))
+        log_count = share.log().clamp(min=MASKED).repeat(len(target), 1)
+        log_count.scatter_(1, spot, (share[spot] + 1).log())
+        log_count.scatter_(1, own.unsqueeze(1), 0)
+        loss = (torch.logsumexp(score + log_count[:, :-1], dim=1) - score.gather(1, own.unsqueeze(1)).squeeze(1)).mean()
         return loss, columns, score
 
     def taught_loss(self, query: Tensor, target: Tensor, columns: Tensor, scores: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Training: what a target may see, equal bits, resuming, several processes."""
 
 import itertools
+import math
 import shutil
 
 import numpy as np
@@ -204,6 +205,33 @@ def test_a_target_is_told_apart_from_as_many_items_as_the_plan_says():
         looked_at.append(len(losses.item_loss(query, batch.target, batch)[1]))
     assert looked_at[0] <= len(batch.target) + batch.item.shape[1] + 1 < NUM_ITEMS
     assert looked_at[1] == NUM_ITEMS
+
+
+@pytest.mark.parametrize("negatives", [5, NUM_ITEMS])
+def test_the_item_loss_is_a_softmax_over_the_window_and_what_was_drawn(negatives):
+    m, arch = material(shop([4, 9, 14])), architecture(NUM_ITEMS)
+    generator = Generator(arch, m.vectors, m.codes)
+    torch.nn.init.normal_(generator.item_bias)
+    batch = next(Examples(m.train, m.buckets, WINDOW, 3).epoch(3, 3, np.random.default_rng(0)))
+    query = torch.randn(len(batch.target), arch.width)
+    with torch.no_grad():
+        torch.manual_seed(7)
+        loss, _, _ = Losses(generator, m.trie, m.nearest, negatives).item_loss(query, batch.target, batch)
+        torch.manual_seed(7)
+        drawn = torch.randperm(NUM_ITEMS)[:negatives].tolist()
+        scores = generator.decoder.item_query(query) @ generator.item_out().T + generator.item_bias
+    total = 0.0
+    for row, target in enumerate(batch.target.tolist()):
+        seen = batch.item[batch.window[row]][: max(0, int(batch.row[row]) + 1)] - 1
+        window = {item for item in seen.tolist() if item not in (-1, target)}
+        weight = dict.fromkeys(window, 1.0)
+        for item in drawn:
+            if item != target:
+                weight[item] = weight.get(item, 0.0) + NUM_ITEMS / negatives
+        weight[target] = 1.0
+        whole = sum(times * math.exp(scores[row, item]) for item, times in weight.items())
+        total += math.log(whole) - float(scores[row, target])
+    assert float(loss) == pytest.approx(total / len(batch.target), abs=1e-4)
 
 
 def test_training_learns(tmp_path):
