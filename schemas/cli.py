@@ -6,6 +6,7 @@ A verb prints what people read to stderr and its result to stdout: with ``--json
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -66,7 +67,11 @@ def main(top: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Non
 
 def emit(result: object) -> None:
     """One JSON object on one line of stdout."""
-    sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+    try:
+        line = msgspec.json.encode(result)
+    except UnicodeEncodeError:  # a file's name that is not UTF-8: its bytes become escapes
+        line = json.dumps(msgspec.to_builtins(result)).encode("ascii")
+    sys.stdout.buffer.write(line + b"\n")
     sys.stdout.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 import pytest
 from hypothesis import given
@@ -52,3 +53,15 @@ def test_an_error_is_told_whatever_it_names(value: str, capsys: pytest.CaptureFi
         main(top, ["fail", "--json"])
     assert ended.value.code == 3
     assert capsys.readouterr().err == f"error ITEM: no such item {value}\n"
+
+
+def test_a_name_that_is_not_utf_8_comes_out_as_json(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    def run(_args: argparse.Namespace) -> None:
+        raise DataError("no such file", where="bad\udcff.jsonl", mend="Name another.")
+
+    top, verbs = parser("a", "b")
+    verb(verbs, "try", run, "tries", "try")
+    with pytest.raises(SystemExit):
+        main(top, ["try", "--json"])
+    told = json.loads(capfdbinary.readouterr().out)
+    assert told == {"error": "no such file", "where": "bad\udcff.jsonl", "mend": "Name another."}
