@@ -41,8 +41,16 @@ def _names_release(args: list[str]) -> bool:
 
 
 def _has_release(layout: Layout) -> bool:
-    folders = (layout.state / "releases", layout.state / UNTRAINED)
-    return any(next(folder.glob("*/manifest.json"), None) is not None for folder in folders)
+    """A built one, or one without training that is as new as the decoder's code and the plan."""
+    if next((layout.state / "releases").glob("*/manifest.json"), None) is not None:
+        return True
+    made = [path.stat().st_mtime for path in (layout.state / UNTRAINED).glob("*/manifest.json")]
+    sources = [
+        *(layout.root / "offline" / "model").glob("*.py"),
+        layout.root / "offline" / "export.py",
+        layout.root / "plan.toml",
+    ]
+    return bool(made) and max(made) >= max(path.stat().st_mtime for path in sources)
 
 
 def _make_untrained(layout: Layout) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from infra import bench_online, environments
@@ -52,6 +54,15 @@ def test_without_any_release_one_is_made_without_training(launched, tmp_path):
         (tmp_path / folder / "one" / "manifest.json").write_text("{}")
         assert launched("--json")[0] == []
         (tmp_path / folder / "one" / "manifest.json").unlink()
+
+
+def test_one_without_training_is_made_again_when_the_decoder_has_changed(launched, tmp_path):
+    manifest = tmp_path / "bench-untrained" / "one" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    assert launched("--json")[0] == []
+    os.utime(manifest, (1, 1))  # older than any file of the project
+    assert [did[0] for did in launched("--json")[0]] == ["run"]
 
 
 @pytest.mark.parametrize("args", [["--release", "x"], ["--release=x"], ["--help"], ["-h", "--rivals"]])
