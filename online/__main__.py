@@ -72,7 +72,11 @@ def _add_bench(verbs: object) -> None:
         "--core-hour-price", type=float, default=0.04, metavar="P", help="for the cost of a million codes"
     )
     bench.add_argument(
-        "--instances", type=int, default=1, metavar="N", help="processes that share the load (default: 1)"
+        "--instances",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that share the load, without --faults (default: 1)",
     )
     bench.add_argument("--faults", action="store_true", help="instead: one fault after the other under load")
     bench.add_argument("--requests", type=int, default=100_000, metavar="N", help="with --faults: so many at least")

@@ -268,6 +268,15 @@ def test_a_decoder_with_too_few_codes_is_named():
     assert "--items 256" in json.loads(done.stdout)["mend"]
 
 
+def test_connections_are_spread_over_the_instances_when_that_is_asked():
+    """One of the two is not there, so those that begin at it move; without spreading all begin at the first."""
+    settings = {"seconds": 0.3, "rate": 100, "connections": 4}
+    spread = against(SlowService(0.0), dead=[free_port()], spread=True, **settings)
+    assert 0 < spread.moved < spread.requests
+    together = against(SlowService(0.0), dead=[free_port()], **settings)
+    assert together.moved == together.requests
+
+
 def test_a_generator_that_fails_is_no_result():
     with pytest.raises(subprocess.CalledProcessError):
         generate(Job("127.0.0.1", [9], 0.1, 10, 1, 1, 50, 10, expected="/nowhere"))

@@ -76,10 +76,11 @@ def test_the_least_valuable_are_shed_first_and_none_without_time(clock):
 
 
 def test_nobody_is_let_in_whose_look_up_would_be_in_vain(clock):
-    """Two of the turns are spent while the store's own limit runs; more time than that helps nobody."""
-    for door, lets_in in ((Door(clock), True), (Door(clock, store_timeout_s=0.015), False)):
+    """All four turns must fit into the store's own limit: of 4 ms they do not fit into 15, and more time helps nobody."""
+    for turn_s, limit_s, lets_in in ((0.004, float("inf"), True), (0.004, 0.015, False), (0.0035, 0.015, True)):
+        door = Door(clock, store_timeout_s=limit_s)
         for _ in range(KEPT):
-            door.turns.took(0.010)
+            door.turns.took(turn_s)
         assert door.admits(1.0, 1.0) is lets_in
 
 
