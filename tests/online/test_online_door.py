@@ -76,7 +76,7 @@ def test_the_least_valuable_are_shed_first_and_none_without_time(clock):
 
 
 def test_nobody_is_let_in_whose_look_up_would_be_in_vain(clock):
-    """All four turns must fit into the store's own limit: of 4 ms they do not fit into 15, and more time helps nobody."""
+    """All four turns must fit into the limit of the store: of 4 ms they do not fit into 15; more time helps nobody."""
     for turn_s, limit_s, lets_in in ((0.004, float("inf"), True), (0.004, 0.015, False), (0.0035, 0.015, True)):
         door = Door(clock, store_timeout_s=limit_s)
         for _ in range(KEPT):
