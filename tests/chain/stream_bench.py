@@ -42,6 +42,17 @@ class Bench:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
+    def counted(self) -> int:
+        """The records that the job says it has read, as soon as it says any."""
+        said = [0]
+
+        def told() -> bool:
+            said.append(self.stream("status")["records"] or 0)
+            return said[-1] > 0
+
+        wait_for("the counts are told", told)
+        return said[-1]
+
     def close(self) -> None:
         """End it whatever state it is in; what the producer could not send is not waited for."""
         self.stack.down()

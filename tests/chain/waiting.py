@@ -29,9 +29,16 @@ def nearline(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
 
 
 def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    """Until ``holds()`` is true. What it looks up and does not find (a user without a window) has not come yet."""
     give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"never: {what}"
+    while True:
+        missing = ""
+        try:
+            if holds():
+                return
+        except LookupError as error:
+            missing = f" ({error!r})"
+        assert time.monotonic() < give_up_at, f"never: {what}{missing}"
         time.sleep(0.25)
 
 
