@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -78,6 +79,8 @@ class Graph:
         if unknown := set(arrays) - self.inputs:
             raise ReleaseError("the graph does not take these arrays", where=self._where, value=sorted(unknown))
         self._bound: dict[str, Any] = {name: _value(array, self._device) for name, array in arrays.items()}
+        self._asked = self.inputs - set(arrays)
+        self._own = threading.local()
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Graph:
         """The same session over other arrays: for a release whose graph has the same bytes. This one is not changed."""
@@ -87,10 +90,24 @@ class Graph:
 
     def run(self, feed: Mapping[str, Array], stop: Stop | None = None) -> list[Array]:
         """The outputs, in the graph's order. Raises one of ``ORT_ERRORS``, also when it was stopped."""
-        values = self._bound | {name: _value(array) for name, array in feed.items()}
-        outputs = self._session.run_with_ort_values(self._outputs, values, stop.options if stop else None)
-        return [output.numpy() for output in outputs]
+        if wrong := self._asked ^ feed.keys():  # what is not given would be the thread's last one: another user's
+            raise ValueError(f"inputs {sorted(wrong)} are missing or too many")
+        binding = self._binding()
+        for name, array in feed.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        for name in self._outputs:  # anew: else the next run would write into this one's
+            binding.bind_output(name)
+        self._session.run_with_iobinding(binding, stop.options if stop else None)
+        return binding.copy_outputs_to_cpu()
+
+    def _binding(self) -> Any:
+        """This thread's: what is bound stays so between its runs."""
+        if not hasattr(self._own, "binding"):
+            self._own.binding = self._session.io_binding()
+            for name, value in self._bound.items():
+                self._own.binding.bind_ortvalue_input(name, value)
+        return self._own.binding
 
 
-def _value(array: Array, device: str = "cpu") -> Any:
+def _value(array: Array, device: str) -> Any:
     return _ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)

@@ -21,7 +21,9 @@ from schemas.release import UNKNOWN_BUCKET
 
 SAMPLE_EVERY = 20
 MAX_WAITING = 256
-EVERY_S = 1.0
+EVERY_S, BETWEEN_S = 1.0, 0.01
+"""The thread's pauses: while nothing waits, and from one answer to the next. The event loop and the decoder wait for
+the interpreter while it looks at one, so not all that came in a second at a stretch."""
 LAST = 1_000
 """Sampled answers of a release that coverage and drift look back on."""
 FIRST = 10
@@ -93,7 +95,7 @@ class ModelMetrics(Collector):
             self._waiting.append(Sample(release, rung, bucket, items))
 
     def start(self) -> None:
-        """Look at what waits, once a second."""
+        """Begin to look at what comes."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -108,8 +110,9 @@ class ModelMetrics(Collector):
             self._look(self._waiting.popleft())
 
     def _follow(self) -> None:
-        while not self._stop.wait(EVERY_S):
-            self.work()
+        while not self._stop.wait(BETWEEN_S if self._waiting else EVERY_S):
+            if self._waiting:
+                self._look(self._waiting.popleft())
 
     def _look(self, sample: Sample) -> None:
         release, count = sample.release, len(sample.items)

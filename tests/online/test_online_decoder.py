@@ -13,7 +13,7 @@ from online_values import long, make_state
 
 from online import judge
 from online.deadline import Deadline
-from online.decoder import Decoder
+from online.decoder import Decoder, together
 from online.graph import ORT_ERRORS, Stop
 from online.limits import limits_of
 from schemas.api import RecallRequest
@@ -114,6 +114,16 @@ def test_onnxruntime_heeds_the_stop(release, expected):
     stop()
     with pytest.raises(ORT_ERRORS):
         release.decoder.run(feeds_of(expected)[0], stop)
+
+
+def test_what_a_thread_ran_before_never_stands_in_for_what_is_missing(release, expected):
+    feed = feeds_of(expected)[0]
+    before = release.decoder.run(feed)
+    for wrong in ({name: feed[name] for name in list(feed)[1:]}, feed | {"surplus": feed["intent"]}, {}):
+        with pytest.raises(ORT_ERRORS, match="missing or too many"):
+            release.decoder.run(wrong)
+    release.decoder.run(together([feed, feed, feed]))  # what a run gave is nobody else's to write into
+    assert all((was == now).all() for was, now in zip(before, release.decoder.run(feed), strict=True))
 
 
 def test_what_waited_too_long_is_not_run(release, decoder):

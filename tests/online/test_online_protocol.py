@@ -1,4 +1,4 @@
-"""The length of a request's head, on a real socket."""
+"""The length of a request's head, and how answers are written, on a real socket."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from collections.abc import Awaitable, Callable
 
 import uvicorn
 
-from online.protocol import MAX_HEAD_BYTES, BoundedProtocol
+from online.protocol import MAX_HEAD_BYTES, BoundedProtocol, WholeAnswers
+
+BODIES: dict[str, list[bytes]] = {"/": [b""], "/one": [b"one"], "/two": [b"HTTP/1.1 ", b"HTTP/1.1 200 OK"]}
 
 
-async def application(_scope, receive, send):
+async def application(scope, receive, send):
+    """``/204`` has no body, ``/broken`` fails after the head, others say how long theirs is unless it is in two."""
     while (await receive()).get("more_body"):
         pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body"})
+    pieces = BODIES.get(scope["path"], [b"three"])
+    length = [(b"content-length", b"%d" % len(pieces[0]))] if len(pieces) == 1 else []
+    status = {"/204": 204}.get(scope["path"], 200)
+    await send({"type": "http.response.start", "status": status, "headers": [] if status == 204 else length})
+    if scope["path"] == "/broken":
+        raise OSError
+    for number, piece in enumerate([b""] if status == 204 else pieces, 1):
+        await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
 
 
 def on_a_server(act: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[list[bytes]]]) -> list[bytes]:
@@ -65,3 +74,70 @@ def test_heads_in_pieces_and_long_bodies_are_answered_one_after_the_other():
         return told
 
     assert on_a_server(act) == [b"HTTP/1.1 200 OK\r\n"] * 3
+
+
+class Written:
+    """A transport that remembers."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
+
+
+def test_head_and_body_are_one_write():
+    answers = WholeAnswers(written := Written())
+    for _ in range(2):
+        answers.write(HEAD)
+        assert written.pieces[-1:] in ([], [HEAD + b"one"])
+        answers.write(b"one")
+        answers.flush()
+    answers.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert written.pieces == [HEAD + b"one", HEAD + b"one", b"HTTP/1.1 100 Continue\r\n\r\n"]
+
+
+def test_a_head_alone_goes_out_when_it_is_all_and_before_the_end():
+    for end in (WholeAnswers.flush, WholeAnswers.close):
+        answers = WholeAnswers(written := Written())
+        answers.write(HEAD)
+        end(answers)
+        assert written.pieces == [HEAD]
+    answers = WholeAnswers(gone := Written())
+    answers.write(HEAD)
+    gone.close()
+    answers.close()
+    assert gone.pieces == []
+
+
+def test_answers_of_every_kind_come_whole_and_in_order_over_one_connection():
+    async def act(reader, writer):
+        async def ask(verb: bytes, path: bytes, more: bytes = b"") -> bytes:
+            writer.write(b"%s %s HTTP/1.1\r\nhost: x\r\n%s\r\n" % (verb, path, more))
+            return (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
+
+        told = [await ask(b"GET", b"/one"), await reader.readexactly(3)]
+        told += [await ask(b"HEAD", b"/one"), await ask(b"GET", b"/204"), await ask(b"GET", b"/")]
+        told += [await ask(b"GET", b"/two"), await reader.readuntil(b"0\r\n\r\n")]
+        told += [await ask(b"POST", b"/one", b"content-length: 3\r\nexpect: 100-continue\r\n")]
+        writer.write(b"abc")
+        told += [(await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0], await reader.readexactly(3)]
+        writer.write(b"GET /one HTTP/1.1\r\nhost: x\r\n\r\n" * 2)  # pipelined
+        told += [(await reader.readuntil(b"one")).split(b"\r\n")[0] for _ in range(2)]
+        return [*told, await ask(b"GET", b"/broken"), await reader.read()]
+
+    ok = b"HTTP/1.1 200 OK"
+    two = b"9\r\nHTTP/1.1 \r\nf\r\nHTTP/1.1 200 OK\r\n0\r\n\r\n"
+    expected = [ok, b"one", ok, b"HTTP/1.1 204 No Content", ok, ok, two]
+    expected += [b"HTTP/1.1 100 Continue", ok, b"one", ok, ok, ok, b""]
+    assert on_a_server(act) == expected
