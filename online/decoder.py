@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -22,17 +22,20 @@ from online.line import Decoded, Job, Line, Run
 from online.release import Release
 from schemas.names import Reason
 
-RESERVE_S = 0.001
-"""Kept back for the rung below and for writing the answer."""
+RESERVE_S, WAY_BACK = 0.001, 2
+"""Kept back for the rung below and for writing the answer, and the turns of the event loop between the end of a run and
+its answer: in one the outcome comes in, in the next the request goes on."""
 PADDING = -1
 
 
 class Decoder:
-    """``workers`` threads, one run each; the event loop's thread never runs a graph."""
+    """``workers`` threads, one run each; the event loop's thread never runs a graph. ``turn_s``: how long a turn of the
+    loop takes now."""
 
-    def __init__(self, workers: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, workers: int, clock: Clock = time.monotonic, turn_s: Callable[[], float] = lambda: 0.0) -> None:
         self.curve = Curve()
         self._clock = clock
+        self._turn_s = turn_s
         self._line = Line(self.curve, workers, clock)
         self._threads = [threading.Thread(target=self._work, name=f"decode-{n}", daemon=True) for n in range(workers)]
         self._started = False
@@ -49,7 +52,7 @@ class Decoder:
 
     def room(self, value: float, deadline: Deadline) -> Reason:
         """OK, or NO_CAPACITY when those who go before it would use up its time."""
-        return Reason.OK if self._line.room(value, deadline.ends_at - RESERVE_S) else Reason.NO_CAPACITY
+        return Reason.OK if self._line.room(value, deadline.ends_at - self._reserve_s()) else Reason.NO_CAPACITY
 
     async def decode(self, release: Release, feed: dict[str, Array], deadline: Deadline, value: float = 1.0) -> Decoded:
         """One job. Returns before the deadline whatever the graph does; a run that nobody waits for is stopped.
@@ -60,12 +63,13 @@ class Decoder:
         loop = asyncio.get_running_loop()
         if not self._started:
             self._start()
-        now, ends_at = self._clock(), deadline.ends_at - RESERVE_S
+        reserve_s = self._reserve_s()
+        now, ends_at = self._clock(), deadline.ends_at - reserve_s
         if not self.in_flight and now + self.usual.s > ends_at:
             self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
             return Decoded(Reason.NO_TIME)
         job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=now)
-        timer = loop.call_later(max(0.0, deadline.remaining() - RESERVE_S), job.settle, Decoded(Reason.DECODE_TIMEOUT))
+        timer = loop.call_later(max(0.0, deadline.remaining() - reserve_s), job.settle, Decoded(Reason.DECODE_TIMEOUT))
         for lost in self._line.add(job):
             lost.settle(Decoded(Reason.NO_CAPACITY))
         try:
@@ -80,6 +84,9 @@ class Decoder:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+
+    def _reserve_s(self) -> float:
+        return RESERVE_S + WAY_BACK * self._turn_s()
 
     def _start(self) -> None:
         self._started = True

@@ -5,6 +5,8 @@ What they still share is the processor: the plan's numbers of threads say how mu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from online.decoder import Decoder
 from schemas.api import RecallRequest
 from schemas.plan_types import Online
@@ -13,9 +15,9 @@ from schemas.plan_types import Online
 class Lanes:
     """One decoder for each; the same one when the plan has no own lane."""
 
-    def __init__(self, plan: Online) -> None:
-        self.small = Decoder(plan.workers)
-        self.own = Decoder(plan.lane_workers) if plan.lane_workers else self.small
+    def __init__(self, plan: Online, turn_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.small = Decoder(plan.workers, turn_s=turn_s)
+        self.own = Decoder(plan.lane_workers, turn_s=turn_s) if plan.lane_workers else self.small
         self._heavy_k = plan.lane_k
         self._valuable = float("inf") if plan.lane_value is None else plan.lane_value
 

@@ -139,6 +139,7 @@ class Line:
                     self._waiting.remove(job)
             elif job.run in self._running and all(each.outcome.done() for each in job.run.jobs):
                 job.run.stop()
+            job.run = None  # else each would keep the other until the garbage collector stops all threads to look
 
     def take(self) -> Run | None:
         """Wait for jobs and take the next batch; None when the line is closed."""

@@ -66,9 +66,9 @@ class Recall:
         self._usual = {rung: ladder.Usual() for rung in Rung}  # but for ``generate``, which each lane knows
         self.slack_s = float(plan.online.slack)
         self.releases = releases
-        self.lanes = Lanes(plan.online)
-        self.decoder = self.lanes.small
         self.door = Door(store_timeout_s=float(plan.online.store_timeout))
+        self.lanes = Lanes(plan.online, lambda: self.door.turns.s)
+        self.decoder = self.lanes.small
         self.metrics = metrics or Metrics()
         self.model_metrics = ModelMetrics(self.metrics.registry)
 

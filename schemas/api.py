@@ -45,7 +45,7 @@ class RecallRequest(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, gc=False):  # it can't be part of a cycle, so nobody need look for one
     """One item of an answer."""
 
     item_id: str

@@ -156,6 +156,21 @@ def test_one_bad_spell_does_not_rule_it_out_for_good(release, decoder):
     assert Reason.OK in reasons
 
 
+def test_what_would_come_back_to_a_busy_loop_too_late_is_not_run(release):
+    """A run's outcome waits for the loop's turn, and the request for the one after."""
+    turn_s, quick = [0.0], faked(release, scores=[1.0, 0.5, 0.0])
+    decoder = Decoder(workers=1, turn_s=lambda: turn_s[0])
+
+    def ask(budget_s: float) -> Reason:
+        return asyncio.run(decoder.decode(quick, {}, Deadline(budget_s))).reason
+
+    assert ask(5.0) is Reason.OK
+    turn_s[0] = 2.0
+    assert ask(9.0) is Reason.OK
+    assert ask(3.9) is Reason.NO_TIME
+    decoder.close()
+
+
 def test_what_is_running_is_counted(release, decoder):
     slow = faked(release)
 
