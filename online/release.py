@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -101,10 +102,12 @@ class Release:
 
     def items(self, numbers: Array, scores: Array) -> list[Item]:
         """The answer's items, in the order given."""
-        ids = self.catalogue.item_ids
+        # Every answer passes here, 50 items each: this costs half of what a loop over indices does.
+        ids: list[str] = self.catalogue.item_ids
         which: list[int] = numbers.tolist()
-        codes: list[list[int]] = self.arrays["item_codes"][numbers].tolist()
-        return [Item(ids[n], c, s) for n, c, s in zip(which, codes, scores.tolist(), strict=True)]
+        names: Sequence[str] = itemgetter(*which)(ids) if len(which) > 1 else [ids[n] for n in which]
+        codes: list[list[int]] = self.arrays["item_codes"].take(numbers, axis=0).tolist()
+        return list(map(Item, names, codes, scores.tolist()))
 
     def decoder_feed(
         self, intent: Array, prompt: Array, near: tuple[Array, Array], limits: tuple[Array, Array]
