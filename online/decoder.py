@@ -98,7 +98,13 @@ class Decoder:
             outcomes = self._run(run)
             self._line.ended(run)
             with suppress(RuntimeError):  # the loop has ended, and with it those who asked
-                run.jobs[0].outcome.get_loop().call_soon_threadsafe(_deliver, run.jobs, outcomes)
+                run.jobs[0].outcome.get_loop().call_soon_threadsafe(self._deliver, run.jobs, outcomes)
+
+    def _deliver(self, jobs: Sequence[Job], outcomes: Sequence[Decoded]) -> None:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            job.settle(outcome)
+        for lost in self._line.give_up():  # or they would wait for their end, to hear that it has come
+            lost.settle(Decoded(Reason.NO_CAPACITY))
 
     def _run(self, run: Run) -> list[Decoded]:
         count = len(run.jobs)
@@ -140,8 +146,3 @@ def _decoded(items: Array, scores: Array, queue_s: float, batch_size: int) -> De
     if not np.isfinite(scores).all():
         return Decoded(Reason.NOT_FINITE)
     return Decoded(Reason.OK, items, scores, queue_s, batch_size)
-
-
-def _deliver(jobs: Sequence[Job], outcomes: Sequence[Decoded]) -> None:
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        job.settle(outcome)

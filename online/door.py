@@ -36,6 +36,11 @@ class Turns:
         """The median of the last few; 0 when no measurement is recent."""
         return self._median_s if self._clock() - self._measured_at < STALE_S else 0.0
 
+    @property
+    def longest_s(self) -> float:
+        """Of the last few, on which somebody may safely count; 0 when no measurement is recent."""
+        return max(self._took_s) if self._clock() - self._measured_at < STALE_S else 0.0
+
     def measure(self) -> None:
         """Time the turn that starts here, unless that is being done."""
         if not self._under_way:

@@ -91,7 +91,7 @@ class Run:
 
 
 class Line:
-    """Thread-safe. The loop calls ``add``, ``room`` and ``leave``; the workers call ``take`` and ``ended``."""
+    """Thread-safe. The loop calls ``add``, ``give_up``, ``room``, ``leave``; the workers call ``take`` and ``ended``."""
 
     def __init__(self, curve: Curve, workers: int, clock: Clock) -> None:
         self._curve = curve
@@ -123,13 +123,22 @@ class Line:
         """Let it in. Returns those that have lost their chance, which may be itself: they are out of the line."""
         with self._changed:
             bisect.insort(self._waiting, job, key=lambda each: each.rank)
-            lost: list[Job] = []
-            now = self._clock()
-            if (len(self._waiting) > 1 or len(self._running) >= self._workers) and self._pressed(now):
-                gone = hopeless(self._waiting, self._free_at(now), self._curve, self._workers, MAX_WAITING)
-                lost = [self._waiting.pop(position) for position in reversed(gone)]
+            lost = self._give_up()
             self._changed.notify()
             return lost
+
+    def give_up(self) -> list[Job]:
+        """Those that have lost their chance since: they are out of the line."""
+        with self._changed:
+            return self._give_up()
+
+    def _give_up(self) -> list[Job]:
+        now = self._clock()
+        crowd = len(self._waiting) > 1 or len(self._running) >= self._workers
+        if not self._waiting or not crowd or not self._pressed(now):
+            return []
+        gone = hopeless(self._waiting, self._free_at(now), self._curve, self._workers, MAX_WAITING)
+        return [self._waiting.pop(position) for position in reversed(gone)]
 
     def leave(self, job: Job) -> None:
         """It waits no longer, for whatever reason. Its run is stopped if nobody else waits for it."""

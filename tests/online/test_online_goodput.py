@@ -91,3 +91,24 @@ def test_below_capacity_everybody_is_served_and_nobody_waits_for_being_worth_lit
     little, much = done[: len(done) // 2], done[len(done) // 2 :]
     assert mean(wait for _, wait in little) < 1.1 * mean(wait for _, wait in much)
     assert max(wait for _, wait in done) < BUDGET_S / 2
+
+
+def test_who_has_lost_their_chance_is_told_as_soon_as_that_shows():
+    """A run takes longer than it usually does: the job behind it leaves when the line is looked at, not at its end."""
+    curve, clock = Curve(1), SimpleNamespace(now=0.0)
+    for _ in range(200):
+        curve.took(1, 1.0)
+    line = Line(curve, 1, lambda: clock.now)
+
+    def job(ends_at: float) -> Job:
+        return Job(RELEASE, {}, cast("Any", Sleeper()), value=1.0, ends_at=ends_at, queued_at=clock.now)
+
+    first, second, third = job(5.0), job(4.0), job(9.0)
+    assert line.add(first) == []
+    assert line.choose() is first.run is not None
+    assert [line.add(second), line.add(third), line.give_up()] == [[], [], []]
+    clock.now = 3.5
+    assert line.give_up() == [second]
+    assert line.in_flight == 2
+    line.leave(first)
+    assert first.run is None, "a job and its run keep each other"
