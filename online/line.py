@@ -91,7 +91,7 @@ class Run:
 
 
 class Line:
-    """Thread-safe. The loop calls ``add``, ``give_up``, ``room``, ``leave``; the workers call ``take`` and ``ended``."""
+    """Thread-safe. The loop calls ``add``, ``give_up``, ``room``, ``leave``, the workers ``take`` and ``ended``."""
 
     def __init__(self, curve: Curve, workers: int, clock: Clock) -> None:
         self._curve = curve
