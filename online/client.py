@@ -10,6 +10,7 @@ import asyncio
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -27,6 +28,8 @@ DEFAULT_BUDGET_MS = 1000.0
 NETWORK_S = 0.25
 """Given to the network and to a busy client beside the request's own budget."""
 CONNECT_S = 0.1
+LEAST_MS = 1.0
+"""Asked for where nothing is left: the answer is then a list that is at hand."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RecallResponse).decode
 _MSGPACK = {"content-type": "application/msgpack"}
@@ -122,9 +125,14 @@ class AsyncRecallClient:
             value=value,
         )
         limit_s = self._timeout_s or (budget_ms or DEFAULT_BUDGET_MS) / 1000 + NETWORK_S
-        body = await self._call(
-            user_id, "POST", "/v1/recall", limit_s, content=_encode(request), headers=dict(_MSGPACK)
-        )
+
+        def content(spent_ms: float) -> bytes:
+            if not spent_ms:
+                return _encode(request)
+            left_ms = max((budget_ms or DEFAULT_BUDGET_MS) - spent_ms, LEAST_MS)
+            return _encode(msgspec.structs.replace(request, budget_ms=left_ms))
+
+        body = await self._call(user_id, "POST", "/v1/recall", limit_s, content, headers=dict(_MSGPACK))
         return self._typed(lambda: _decode(body))
 
     async def explain(self, user_id: str, *, k: int = 10) -> Explanation:
@@ -133,11 +141,19 @@ class AsyncRecallClient:
         body = await self._call(user_id, "GET", path, self._timeout_s or 5.0, params={"k": k})
         return self._typed(lambda: msgspec.json.decode(body, type=Explanation))
 
-    async def _call(self, user_id: str, method: str, path: str, limit_s: float, **arguments: Any) -> bytes:
+    async def _call(
+        self,
+        user_id: str,
+        method: str,
+        path: str,
+        limit_s: float,
+        content: Callable[[float], bytes] | None = None,
+        **arguments: Any,
+    ) -> bytes:
         headers = {**arguments.pop("headers", {}), HEADER: token(user_id)}
         try:
             async with asyncio.timeout(limit_s):
-                response = await self._ask(user_id, method, path, headers=headers, **arguments)
+                response = await self._ask(user_id, method, path, content, headers=headers, **arguments)
         except TimeoutError:
             raise RecallTimeoutError(
                 f"no answer in {limit_s:.3g} s", where=self._url, mend="Use what the page shows without it."
@@ -150,15 +166,23 @@ class AsyncRecallClient:
             raise self._refusal(response)
         return response.content
 
-    async def _ask(self, user_id: str, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """At the user's instance, or at the next where there is one: asking changes nothing, so it may be repeated."""
+    async def _ask(
+        self, user_id: str, method: str, path: str, content: Callable[[float], bytes] | None, **arguments: Any
+    ) -> httpx.Response:
+        """At the user's instance, or at the next where there is one: asking changes nothing, so it may be repeated.
+
+        ``content`` is asked for the body with the milliseconds that are spent: the next instance gets what is left.
+        """
+        begun, spent_ms = time.monotonic(), 0.0
         *others, last = self._instances.of(user_id)
         for address in others:
             try:
-                return await self._http.request(method, address + path, **arguments)
+                body = content and content(spent_ms)
+                return await self._http.request(method, address + path, content=body, **arguments)
             except (httpx.TransportError, OSError):
                 self._instances.failed(address)
-        return await self._http.request(method, last + path, **arguments)
+                spent_ms = (time.monotonic() - begun) * 1000
+        return await self._http.request(method, last + path, content=content and content(spent_ms), **arguments)
 
     def _refusal(self, response: httpx.Response) -> RecallError:
         msgpack = "msgpack" in response.headers.get("content-type", "")

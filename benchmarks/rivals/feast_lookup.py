@@ -118,6 +118,8 @@ def served(folder: Path) -> Iterator[tuple[int, int]]:
         port: int = probe.getsockname()[1]
     command = [str(Path(sys.executable).with_name("feast")), "--chdir", str(folder), "serve"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log", "--workers", "1"]
+    # By default a worker ends after 1,000 requests: connections are reset, and its processor time can't be read.
+    command += ["--max-requests", "0", "--max-requests-jitter", "0"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 WAIT_S = 5.0
 HEAD = b"POST %s HTTP/1.1\r\nhost: b\r\ncontent-type: application/msgpack\r\ncontent-length: %d\r\n\r\n"
@@ -31,12 +31,14 @@ class Link:
             port = self._ports[self._turn % len(self._ports)]
             self._streams = await asyncio.open_connection(self._host, port)
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and content. A lost connection is made anew once for each instance. Raises OSError."""
+    async def post(self, path: str, body: Callable[[], bytes]) -> tuple[int, bytes]:
+        """Status and content. A lost connection is made anew once for each instance, and ``body`` asked for again: less
+        time is left. Raises OSError.
+        """
         for left in reversed(range(len(self._ports) + 1)):
             try:
                 async with asyncio.timeout(WAIT_S):
-                    return await self._post(path, body)
+                    return await self._post(path, body())
             except (OSError, RuntimeError, asyncio.IncompleteReadError) as error:  # uvloop: its transport is closed
                 self.close()
                 self._turn += 1

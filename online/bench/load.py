@@ -20,6 +20,7 @@ import msgspec
 import uvloop
 
 from online.bench.link import Link
+from online.client import LEAST_MS
 from schemas.api import RecallRequest, RecallResponse
 from schemas.names import Rung, State
 
@@ -138,7 +139,12 @@ class Generator:
         user_id = USER.format(self._draw.randrange(job.users))
         value = self._value()
         said = {Tell.VALUE: value, Tell.SAME: 1.0}.get(job.tell) or self._value()
-        body = _encode(RecallRequest(user_id=user_id, k=job.k, budget_ms=job.budget_ms, value=said))
+        asked = time.perf_counter()
+
+        def body() -> bytes:
+            left_ms = max(job.budget_ms - (time.perf_counter() - asked) * 1000, LEAST_MS)
+            return _encode(RecallRequest(user_id=user_id, k=job.k, budget_ms=left_ms, value=said))
+
         report.requests += 1
         report.value += value
         try:

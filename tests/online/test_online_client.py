@@ -10,12 +10,15 @@ import sys
 from contextlib import asynccontextmanager
 
 import httpx
+import msgspec
 import pytest
 from online_values import NOW_MS, make_state
 from test_online_service import Shelf
 
 from online.app import App
 from online.client import (
+    DEFAULT_BUDGET_MS,
+    LEAST_MS,
     AsyncRecallClient,
     RecallClient,
     RecallRefusedError,
@@ -172,3 +175,32 @@ except RecallUnavailableError:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
     )
     assert done.stdout.strip() == "typed"
+
+
+def test_the_next_instance_is_given_what_is_left_of_the_time(transport):
+    """The user's own instance takes the question and dies with it."""
+    budgets = []
+
+    class Dying(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request):
+            budgets.append(msgspec.msgpack.decode(request.content)["budget_ms"])
+            if len(budgets) == 1:
+                await asyncio.sleep(0.05)
+                raise httpx.ReadError("reset")
+            return await transport.handle_async_request(request)
+
+    async def run(budget_ms):
+        budgets.clear()
+        async with AsyncRecallClient(["http://a", "http://b"], api_key="k3y", transport=Dying()) as client:
+            response = await client.recall("u1", budget_ms=budget_ms)
+        return response, *budgets
+
+    _, first, second = asyncio.run(run(5_000.0))
+    assert first == 5_000
+    assert 0 < second <= 4_950
+    _, first, second = asyncio.run(run(None))
+    assert first is None
+    assert second <= DEFAULT_BUDGET_MS - 50
+    response, _, second = asyncio.run(run(20.0))
+    assert second == LEAST_MS
+    assert response.rung is not Rung.GENERATE
