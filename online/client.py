@@ -127,10 +127,9 @@ class AsyncRecallClient:
         limit_s = self._timeout_s or (budget_ms or DEFAULT_BUDGET_MS) / 1000 + NETWORK_S
 
         def content(spent_ms: float) -> bytes:
-            if not spent_ms:
-                return _encode(request)
-            left_ms = max((budget_ms or DEFAULT_BUDGET_MS) - spent_ms, LEAST_MS)
-            return _encode(msgspec.structs.replace(request, budget_ms=left_ms))
+            if budget_ms is None or not spent_ms:
+                return _encode(request)  # without a budget the service's own counts, which nobody here knows
+            return _encode(msgspec.structs.replace(request, budget_ms=max(budget_ms - spent_ms, LEAST_MS)))
 
         body = await self._call(user_id, "POST", "/v1/recall", limit_s, content, headers=dict(_MSGPACK))
         return self._typed(lambda: _decode(body))

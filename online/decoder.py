@@ -30,7 +30,7 @@ PADDING = -1
 
 class Decoder:
     """``workers`` threads, one run each; the event loop's thread never runs a graph. ``turn_s``: how long a turn of the
-    loop takes now."""
+    loop may take now."""
 
     def __init__(self, workers: int, clock: Clock = time.monotonic, turn_s: Callable[[], float] = lambda: 0.0) -> None:
         self.curve = Curve()
@@ -66,7 +66,8 @@ class Decoder:
         reserve_s = self._reserve_s()
         now, ends_at = self._clock(), deadline.ends_at - reserve_s
         if not self.in_flight and now + self.usual.s > ends_at:
-            self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
+            if now + self.usual.s > deadline.ends_at - RESERVE_S:  # it is not the loop that leaves no time
+                self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
             return Decoded(Reason.NO_TIME)
         job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=now)
         timer = loop.call_later(max(0.0, deadline.remaining() - reserve_s), job.settle, Decoded(Reason.DECODE_TIMEOUT))
@@ -99,6 +100,7 @@ class Decoder:
             self._line.ended(run)
             with suppress(RuntimeError):  # the loop has ended, and with it those who asked
                 run.jobs[0].outcome.get_loop().call_soon_threadsafe(self._deliver, run.jobs, outcomes)
+            del run, outcomes  # a thread that waits must not keep a release that is unloaded meanwhile
 
     def _deliver(self, jobs: Sequence[Job], outcomes: Sequence[Decoded]) -> None:
         for job, outcome in zip(jobs, outcomes, strict=True):

@@ -12,7 +12,7 @@ from online.deadline import Clock
 TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
 KEPT = 5
-"""Turns whose median counts: one stall of the machine is not overload, three in five are."""
+"""Turns whose median counts: one stall of the machine is not overload, three in five are. (``long_s``: two in five.)"""
 STALE_S = 0.1
 """A turn that was measured this long ago says nothing about now."""
 REMEMBERED = 512
@@ -28,18 +28,22 @@ class Turns:
         self._clock = clock
         self._under_way = False
         self._took_s = deque([0.0] * KEPT, KEPT)
-        self._median_s = 0.0
+        self._ordered_s = [0.0] * KEPT
         self._measured_at = float("-inf")
 
     @property
     def s(self) -> float:
         """The median of the last few; 0 when no measurement is recent."""
-        return self._median_s if self._clock() - self._measured_at < STALE_S else 0.0
+        return self._ordered_s[KEPT // 2] if self._recent else 0.0
 
     @property
-    def longest_s(self) -> float:
-        """Of the last few, on which somebody may safely count; 0 when no measurement is recent."""
-        return max(self._took_s) if self._clock() - self._measured_at < STALE_S else 0.0
+    def long_s(self) -> float:
+        """The second longest of the last few, for who must be sure; 0 when no measurement is recent."""
+        return self._ordered_s[-2] if self._recent else 0.0
+
+    @property
+    def _recent(self) -> bool:
+        return self._clock() - self._measured_at < STALE_S
 
     def measure(self) -> None:
         """Time the turn that starts here, unless that is being done."""
@@ -58,7 +62,7 @@ class Turns:
         if now - self._measured_at >= STALE_S:
             self._took_s.extend([0.0] * KEPT)
         self._took_s.append(seconds)
-        self._median_s = sorted(self._took_s)[KEPT // 2]
+        self._ordered_s = sorted(self._took_s)
         self._measured_at = now
 
 

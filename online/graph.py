@@ -100,15 +100,18 @@ class Graph:
             binding.bind_cpu_input(name, np.ascontiguousarray(array))
         for name in self._outputs:  # anew: else the next run would write into this one's
             binding.bind_output(name)
+        if self._device != "cpu":  # they are copied there on a stream of their own
+            binding.synchronize_inputs()
         self._session.run_with_iobinding(binding, stop.options if stop else None)
         return binding.copy_outputs_to_cpu()
 
     def _binding(self) -> Any:
         """This thread's: what is bound stays so between its runs."""
         if not hasattr(self._own, "binding"):
-            self._own.binding = self._session.io_binding()
+            binding = self._session.io_binding()
             for name, value in self._bound.items():
-                self._own.binding.bind_ortvalue_input(name, value)
+                binding.bind_ortvalue_input(name, value)
+            self._own.binding = binding
         return self._own.binding
 
 

@@ -104,17 +104,18 @@ class ModelMetrics(Collector):
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def work(self) -> None:
-        """Look at all that waits."""
-        while self._waiting:
-            self._look(self._waiting.popleft())
+    def look(self) -> bool:
+        """Look at the oldest that waits; False when none does."""
+        if not self._waiting:
+            return False
+        self._book(self._waiting.popleft())
+        return True
 
     def _follow(self) -> None:
         while not self._stop.wait(BETWEEN_S if self._waiting else EVERY_S):
-            if self._waiting:
-                self._look(self._waiting.popleft())
+            self.look()
 
-    def _look(self, sample: Sample) -> None:
+    def _book(self, sample: Sample) -> None:
         release, count = sample.release, len(sample.items)
         numbers = np.array([release.item_numbers[item.item_id] for item in sample.items], np.int64)
         self._add(sample, "diversity", diversity([item.sid[0] for item in sample.items]))

@@ -47,7 +47,8 @@ class WholeAnswers:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A head that has not ended after ``MAX_HEAD_BYTES`` and the piece at hand ends the connection."""
+    """Answers are written whole. A request's head that has not ended after ``MAX_HEAD_BYTES`` and the piece at hand
+    ends the connection."""
 
     _in_head = False
     _head_bytes = 0

@@ -125,4 +125,5 @@ class Sessions:
             self._left_until = self._clock() + RETRY_S
             self._usual[self._accelerator] = Usual()  # it may come back another one
             self.faults += 1
-        log.error("the accelerator failed, the processor takes over for %.0f s: %s", RETRY_S, type(error).__name__)
+        what = str(error).partition("\n")[0]  # of names and shapes, not of values
+        log.error("the accelerator failed, the processor takes over for %.0f s: %s", RETRY_S, what)

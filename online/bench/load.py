@@ -168,7 +168,7 @@ class Generator:
         job, report = self._job, self._report
         in_time = took_ms <= job.budget_ms + job.slack_ms
         report.late += not in_time
-        report.late_in_service += response.ledger.total_ms > job.budget_ms + job.slack_ms
+        report.late_in_service += response.ledger.total_ms > response.ledger.budget_ms + job.slack_ms
         report.wrong_user += response.user_id != user_id or not self._own(response)
         report.latency_ms.append(took_ms)
         outside_ms, stages_ms = took_ms - response.ledger.total_ms, response.ledger.stages_ms

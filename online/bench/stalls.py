@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from threading import Thread
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from online.release import Release, load
-from online.server import SWITCH_S
+from online.server import COLLECT_AFTER, SWITCH_S
 
 TICK_S = 0.001
 IDLE_S = 2.0
@@ -22,8 +23,9 @@ def load_stalls(folder: Path, key: Ed25519PublicKey) -> dict[str, float]:
     """The longest wait of a loop that wants to run every millisecond, ms: idle, while ``folder`` is loaded, dropped."""
     kept: list[Release] = []
 
-    before_s = sys.getswitchinterval()
+    before_s, before = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(COLLECT_AFTER)
     try:
         return {
             "idle_stall_ms": _longest_ms(lambda: time.sleep(IDLE_S)),
@@ -32,6 +34,7 @@ def load_stalls(folder: Path, key: Ed25519PublicKey) -> dict[str, float]:
         }
     finally:
         sys.setswitchinterval(before_s)
+        gc.set_threshold(*before)
 
 
 def _longest_ms(work: Callable[[], object]) -> float:

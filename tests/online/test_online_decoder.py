@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -167,8 +168,22 @@ def test_what_would_come_back_to_a_busy_loop_too_late_is_not_run(release):
     assert ask(5.0) is Reason.OK
     turn_s[0] = 2.0
     assert ask(9.0) is Reason.OK
+    usual_s = decoder.usual.s
     assert ask(3.9) is Reason.NO_TIME
+    assert decoder.usual.s == usual_s, "the loop is slow, which says nothing about the decoder"
     decoder.close()
+
+
+def test_a_thread_that_waits_keeps_no_release(release, decoder):
+    """One that was unloaded would be taken down by the next job's run, in that job's time."""
+    old = faked(release, scores=[1.0, 0.5, 0.0])
+    graph = weakref.ref(old.decoder)
+    assert asyncio.run(decoder.decode(old, {}, long())).reason is Reason.OK
+    del old
+    ends = time.monotonic() + 20
+    while graph() is not None:
+        assert time.monotonic() < ends, "the thread keeps it"
+        time.sleep(0.005)
 
 
 def test_what_is_running_is_counted(release, decoder):

@@ -26,6 +26,12 @@ def registry() -> CollectorRegistry:
     return CollectorRegistry()
 
 
+def drain(made: ModelMetrics) -> None:
+    """What its thread does, one after the other."""
+    while made.look():
+        pass
+
+
 def listed(release, numbers, score=1.0) -> list[Item]:
     return release.items(np.array(numbers), np.full(len(numbers), score, np.float32))
 
@@ -49,7 +55,7 @@ def test_the_list_for_everybody_has_no_novelty_and_the_buckets_own_all_overlap(r
     made.offer(release, Rung.POPULAR, 0, listed(release, popular[popular >= 0][:5]))
     made.offer(release, Rung.GENERATE, 1, listed(release, own[own >= 0][:5]))
     assert registry.get_sample_value(f"{NAME}novelty_count", {"rung": "popular", "release": release.id}) is None
-    made.work()
+    drain(made)
     assert registry.get_sample_value(f"{NAME}novelty_sum", {"rung": "popular", "release": release.id}) == 0
     assert registry.get_sample_value(f"{NAME}beam_overlap_sum", {"rung": "generate", "release": release.id}) == 1
     assert registry.get_sample_value(f"{NAME}beam_overlap_sum", {"rung": "popular", "release": release.id}) is None
@@ -59,12 +65,12 @@ def test_coverage_forgets_old_answers(registry, release):
     made = ModelMetrics(registry, every=1)
     num_items = release.model.num_items
     made.offer(release, Rung.COHORT, 0, listed(release, [0, 1, 2]))
-    made.work()
+    drain(made)
     coverage = f"{NAME}coverage"
     assert registry.get_sample_value(coverage, {"release": release.id}) == pytest.approx(3 / num_items)
     for _ in range(LAST):
         made.offer(release, Rung.COHORT, 0, listed(release, [2]))
-        made.work()
+        drain(made)
     assert registry.get_sample_value(coverage, {"release": release.id}) == pytest.approx(1 / num_items)
 
 
@@ -75,7 +81,7 @@ def test_drift_is_told_in_deviations(registry, release):
     for score in (mean, mean + 4 * deviation):
         made.offer(release, Rung.GENERATE, 1, listed(release, [0, 1], score))
     made.offer(release, Rung.COHORT, 1, listed(release, [0, 1], 1e6))
-    made.work()
+    drain(made)
     assert registry.get_sample_value(f"{NAME}score_drift", {"release": release.id}) == pytest.approx(2, abs=1e-3)
     assert Seen(np.zeros(1), (0.0, 0.0)).drift is None
 
@@ -87,7 +93,7 @@ def test_the_scores_quantiles_are_those_of_the_generated_answers(registry, relea
         made.offer(release, Rung.GENERATE, 1, listed(release, [0, 1], score))
     made.offer(release, Rung.COHORT, 1, listed(release, [0, 1], 1e6))
     assert registry.get_sample_value(f"{NAME}score", {"release": release.id, "quantile": "0.5"}) is None
-    made.work()
+    drain(made)
     for quantile in QUANTILES:
         found = registry.get_sample_value(f"{NAME}score", {"release": release.id, "quantile": str(quantile)})
         assert found == pytest.approx(np.quantile(scores, quantile))
@@ -98,7 +104,7 @@ def test_one_in_so_many_is_looked_at_and_a_crowd_is_bounded(registry, release):
     for _ in range(3 * (MAX_WAITING + 10)):
         made.offer(release, Rung.COHORT, 0, listed(release, [0]))
     made.offer(release, Rung.NONE, 0, [])
-    made.work()
+    drain(made)
     labels = {"rung": "cohort", "release": release.id}
     assert registry.get_sample_value(f"{NAME}diversity_count", labels) == MAX_WAITING
 
@@ -108,6 +114,6 @@ def test_the_service_offers_its_answers(plan, releases, release):
     recall.model_metrics = ModelMetrics(CollectorRegistry(), every=1)
     asyncio.run(recall.answer(RecallRequest(user_id="u1", k=10), long()))
     recall.decoder.close()
-    recall.model_metrics.work()
+    drain(recall.model_metrics)
     (family,) = [f for f in recall.model_metrics.collect() if f.name == f"{NAME}diversity"]
     assert {tuple(sample.labels.values()) for sample in family.samples} == {("generate", release.id)}
