@@ -66,8 +66,7 @@ class Decoder:
         reserve_s = self._reserve_s()
         now, ends_at = self._clock(), deadline.ends_at - reserve_s
         if not self.in_flight and now + self.usual.s > ends_at:
-            if now + self.usual.s > deadline.ends_at - RESERVE_S:  # it is not the loop that leaves no time
-                self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
+            self.usual.skipped()  # else it would wait in vain, and nothing would ever be learnt
             return Decoded(Reason.NO_TIME)
         job = Job(release, feed, loop.create_future(), value=value, ends_at=ends_at, queued_at=now)
         timer = loop.call_later(max(0.0, deadline.remaining() - reserve_s), job.settle, Decoded(Reason.DECODE_TIMEOUT))
@@ -87,7 +86,8 @@ class Decoder:
                 thread.join()
 
     def _reserve_s(self) -> float:
-        return RESERVE_S + WAY_BACK * self._turn_s()
+        # While nobody is before it a long turn was a stall, and a stall says nothing.
+        return RESERVE_S + (WAY_BACK * self._turn_s() if self.in_flight else 0.0)
 
     def _start(self) -> None:
         self._started = True

@@ -12,7 +12,7 @@ from online.deadline import Clock
 TURNS = 4
 """Turns of the loop that the way through store and decoder takes: a request waits for each."""
 KEPT = 5
-"""Turns whose median counts: one stall of the machine is not overload, three in five are. (``long_s``: two in five.)"""
+"""Turns whose median counts: one stall of the machine is not overload, three in five are."""
 STALE_S = 0.1
 """A turn that was measured this long ago says nothing about now."""
 REMEMBERED = 512
@@ -37,9 +37,9 @@ class Turns:
         return self._ordered_s[KEPT // 2] if self._recent else 0.0
 
     @property
-    def long_s(self) -> float:
-        """The second longest of the last few, for who must be sure; 0 when no measurement is recent."""
-        return self._ordered_s[-2] if self._recent else 0.0
+    def longest_s(self) -> float:
+        """Of the last few, for who must be sure; 0 when no measurement is recent."""
+        return self._ordered_s[-1] if self._recent else 0.0
 
     @property
     def _recent(self) -> bool:

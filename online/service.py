@@ -67,7 +67,7 @@ class Recall:
         self.slack_s = float(plan.online.slack)
         self.releases = releases
         self.door = Door(store_timeout_s=float(plan.online.store_timeout))
-        self.lanes = Lanes(plan.online, lambda: self.door.turns.long_s)
+        self.lanes = Lanes(plan.online, lambda: self.door.turns.longest_s)
         self.decoder = self.lanes.small
         self.metrics = metrics or Metrics()
         self.model_metrics = ModelMetrics(self.metrics.registry)

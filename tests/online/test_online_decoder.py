@@ -157,23 +157,6 @@ def test_one_bad_spell_does_not_rule_it_out_for_good(release, decoder):
     assert Reason.OK in reasons
 
 
-def test_what_would_come_back_to_a_busy_loop_too_late_is_not_run(release):
-    """A run's outcome waits for the loop's turn, and the request for the one after."""
-    turn_s, quick = [0.0], faked(release, scores=[1.0, 0.5, 0.0])
-    decoder = Decoder(workers=1, turn_s=lambda: turn_s[0])
-
-    def ask(budget_s: float) -> Reason:
-        return asyncio.run(decoder.decode(quick, {}, Deadline(budget_s))).reason
-
-    assert ask(5.0) is Reason.OK
-    turn_s[0] = 2.0
-    assert ask(9.0) is Reason.OK
-    usual_s = decoder.usual.s
-    assert ask(3.9) is Reason.NO_TIME
-    assert decoder.usual.s == usual_s, "the loop is slow, which says nothing about the decoder"
-    decoder.close()
-
-
 def test_a_thread_that_waits_keeps_no_release(release, decoder):
     """One that was unloaded would be taken down by the next job's run, in that job's time."""
     old = faked(release, scores=[1.0, 0.5, 0.0])

@@ -113,6 +113,19 @@ def test_the_least_valuable_are_told_at_once_when_there_is_no_time_for_all(decod
     assert done[2].reason is Reason.OK
 
 
+def test_what_would_come_back_to_a_busy_loop_too_late_is_not_run(release):
+    """A run's outcome waits for the loop's turn, and the request for the next. Without a crowd it was a stall."""
+    gated = dataclasses.replace(release, decoder=Gate())
+    decoder = Decoder(workers=1, turn_s=lambda: 2.0)
+    decoder.usual.s = 0.001
+    jobs = [(0, 1.0, 3.9), (1, 1.0, LONG_S)]
+    first, lost, done = asyncio.run(crowd(decoder, gated, jobs))
+    assert (first.reason, done.reason) == (Reason.OK, Reason.OK)
+    assert lost.reason is Reason.NO_CAPACITY
+    assert asyncio.run(decoder.decode(gated, feed(2), Deadline(3.9))).reason is Reason.OK
+    decoder.close()
+
+
 def test_the_line_is_bounded(decoder, release):
     gated = dataclasses.replace(release, decoder=Gate())
     jobs = [(n, float(n), LONG_S) for n in range(MAX_WAITING + 6)]
