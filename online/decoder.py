@@ -35,7 +35,7 @@ class Decoder:
     def __init__(self, workers: int, clock: Clock = time.monotonic, turn_s: Callable[[], float] = lambda: 0.0) -> None:
         self.curve = Curve()
         self._clock = clock
-        self._turn_s = turn_s
+        self.turn_s = turn_s
         self._line = Line(self.curve, workers, clock)
         self._threads = [threading.Thread(target=self._work, name=f"decode-{n}", daemon=True) for n in range(workers)]
         self._started = False
@@ -87,7 +87,7 @@ class Decoder:
 
     def _reserve_s(self) -> float:
         # While nobody is before it a long turn was a stall, and a stall says nothing.
-        return RESERVE_S + (WAY_BACK * self._turn_s() if self.in_flight else 0.0)
+        return RESERVE_S + (WAY_BACK * self.turn_s() if self.in_flight else 0.0)
 
     def _start(self) -> None:
         self._started = True

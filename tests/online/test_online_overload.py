@@ -126,6 +126,13 @@ def test_what_would_come_back_to_a_busy_loop_too_late_is_not_run(release):
     decoder.close()
 
 
+def test_the_decoders_reserve_what_the_door_measures(plan, releases, release):
+    recall = Recall(plan, Shelf(make_state(release)), releases)
+    for seconds in (1.0, 3.0, 1.0):
+        recall.door.turns.took(seconds)
+    assert [lane.turn_s() for lane in recall.lanes.all] == [3.0] * len(recall.lanes.all)
+
+
 def test_the_line_is_bounded(decoder, release):
     gated = dataclasses.replace(release, decoder=Gate())
     jobs = [(n, float(n), LONG_S) for n in range(MAX_WAITING + 6)]

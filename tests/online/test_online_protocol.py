@@ -107,6 +107,19 @@ def test_head_and_body_are_one_write():
     assert written.pieces == [HEAD + b"one", HEAD + b"one", b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
+def test_the_server_writes_through_it(monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        WholeAnswers, "write", lambda answers, data: written.append(data) or answers._transport.write(data)
+    )
+
+    async def act(reader, writer):
+        writer.write(b"GET /one HTTP/1.1\r\nhost: x\r\n\r\n")
+        return [await reader.readuntil(b"one")]
+
+    assert on_a_server(act) == [b"".join(written)]
+
+
 def test_a_head_alone_goes_out_when_it_is_all_and_before_the_end():
     for end in (WholeAnswers.flush, WholeAnswers.close):
         answers = WholeAnswers(written := Written())
