@@ -53,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """A client is there."""
         self._answers = WholeAnswers(transport)
         super().connection_made(cast("asyncio.Transport", self._answers))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from online_values import NOW_MS, long, make_state
+from online_values import NOW_MS, long, make_state, until_true
 from prometheus_client import CollectorRegistry
 from test_online_service import Shelf
 
@@ -117,3 +117,14 @@ def test_the_service_offers_its_answers(plan, releases, release):
     drain(recall.model_metrics)
     (family,) = [f for f in recall.model_metrics.collect() if f.name == f"{NAME}diversity"]
     assert {tuple(sample.labels.values()) for sample in family.samples} == {("generate", release.id)}
+
+
+def test_its_thread_looks_at_all_that_comes(registry, release, monkeypatch):
+    monkeypatch.setattr("online.model_metrics.EVERY_S", 0.01)
+    made = ModelMetrics(registry, every=1)
+    made.start()
+    for _ in range(5):
+        made.offer(release, Rung.POPULAR, 0, listed(release, [1, 2, 3]))
+    labels = {"rung": "popular", "release": release.id}
+    until_true(lambda: registry.get_sample_value(f"{NAME}diversity_count", labels) == 5)
+    made.stop()
