@@ -20,6 +20,7 @@ from schemas.locations import registry_url
 from schemas.registry.tables import FIRST_REVISION, REVISION, metadata, releases, revision
 
 BUSY_MS = 10_000
+WAL_RETRY_S = 0.01
 CONNECT_S = 5
 CHECK = "Check $BEFOREHAND_REGISTRY and that the folder or server is there."
 ADDRESS = "Write it as in postgresql://user@host/beforehand; write @, : and / of a password as %40, %3A and %2F."
@@ -162,8 +163,25 @@ def _engine(url: str) -> Engine:
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # the driver's own BEGIN comes late and leaves out tables
-    connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    _use_wal(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switches the file to a write-ahead log; a file that has one already needs no lock for it.
+
+    SQLite asks nobody to wait here: of several that open a new file at once, the switch fails with "database is
+    locked" whatever ``busy_timeout`` says, so the waiting is ours.
+    """
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(WAL_RETRY_S)
 
 
 def _sqlite_begin(db: Connection) -> None:

@@ -1,6 +1,8 @@
 """The registry on SQLite and PostgreSQL: canaries, removal, builds, plans; a server that goes away."""
 
+import sqlite3
 import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import event, text
@@ -173,6 +175,23 @@ def test_two_that_open_a_new_registry_at_once(url: str):
     for thread in threads:
         thread.join()
     assert opened == [None] * 4
+
+
+def test_a_new_registry_waits_for_the_other_that_opens_it_too(tmp_path: Path):
+    """SQLite refuses the switch to a write-ahead log at once while another one is at the file, whatever its timeout."""
+    path, opened = tmp_path / "registry.db", list[object]()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # as it does while it switches
+    with pytest.raises(sqlite3.OperationalError, match="locked"):  # what is waited for
+        sqlite3.connect(path, timeout=5).execute("PRAGMA journal_mode=WAL")
+    thread = threading.Thread(target=lambda: opened.append(Registry(f"sqlite:///{path}").current()))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    other.execute("ROLLBACK")
+    thread.join()
+    assert opened == [None]
+    other.close()
 
 
 def test_an_older_registry_is_refused_with_the_mend_and_a_newer_one_is_used(url: str):
