@@ -49,20 +49,19 @@ class Limits:
         self.offset, self.items, self.sets, self.allow = offset, items, sets, allow
         self.known = torch.where((exclude >= 0) & (exclude < num_items), exclude, num_items)
         self.some_excluded, self.some_allowed = (self.known < num_items).any(), (allow >= 0).any()
-        self.some = self.some_excluded | self.some_allowed
         self.bits = torch.tensor(BITS)  # here: the exporter takes no constant inside a condition
 
     def leaves(self, item: Tensor, score: Tensor) -> Tensor:
         """``score`` [B, n], ``MASKED`` where the ``item`` [B, n] may not be shown."""
-        args = (score, item, self.some_excluded, self.some_allowed, self.known, self.allow)
-        return when(self.some, _shown, *args, self.items.bias, self.items.category)
+        score = when(self.some_excluded, _but_excluded, score, item, self.known, self.items.bias)
+        return when(self.some_allowed, _of_a_category, score, item, self.items.category, self.allow)
 
     def nodes(self, depth: int, child: Tensor, score: Tensor) -> Tensor:
         """``score`` [B, n], ``MASKED`` where there is nothing to show below ``child`` [B, n] (at ``depth`` + 1)."""
-        args = (score, child, self.some_excluded, self.some_allowed, self.known, self.allow, self.items.path)
-        return when(
-            self.some, _shown_below, *args, self.sets.row[depth], self.sets.words, self.bits, *self.offset[depth + 1 :]
-        )
+        below = self.offset[depth + 1 :]
+        score = when(self.some_excluded, _but_all_excluded, score, child, self.known, self.items.path, *below)
+        sets = self.sets.row[depth], self.sets.words
+        return when(self.some_allowed, _some_of_a_category, score, child, *sets, self.allow, self.bits)
 
 
 def when(asked: Tensor, rule: Callable[..., Tensor], given: Tensor, *about: Tensor) -> Tensor:
@@ -74,37 +73,6 @@ def when(asked: Tensor, rule: Callable[..., Tensor], given: Tensor, *about: Tens
 
 def _as_it_is(given: Tensor, *_about: Tensor) -> Tensor:
     return given.clone()
-
-
-def _shown(  # noqa: PLR0917
-    score: Tensor,
-    item: Tensor,
-    excluded: Tensor,
-    allowed: Tensor,
-    known: Tensor,
-    allow: Tensor,
-    bias: Tensor,
-    category: Tensor,
-) -> Tensor:
-    score = when(excluded, _but_excluded, score, item, known, bias)
-    return when(allowed, _of_a_category, score, item, category, allow)
-
-
-def _shown_below(  # noqa: PLR0917
-    score: Tensor,
-    child: Tensor,
-    excluded: Tensor,
-    allowed: Tensor,
-    known: Tensor,
-    allow: Tensor,
-    path: Tensor,
-    row: Tensor,
-    words: Tensor,
-    bits: Tensor,
-    *below: Tensor,
-) -> Tensor:
-    score = when(excluded, _but_all_excluded, score, child, known, path, *below)
-    return when(allowed, _some_of_a_category, score, child, row, words, allow, bits)
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
