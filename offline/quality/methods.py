@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,16 +105,15 @@ def generator(run: Run) -> dict[str, Found]:
     """
     plan = run.plan
     words = word_matrix(run.protocol.texts, run.protocol.labels)
-    vectors = item_vectors(run.protocol.train, [words], plan.index.vector_width, plan.model.seed)
-    book = build_codes(vectors, plan.index.levels, plan.index.codes, plan.model.seed, plan.index.method)
-    order = sid_order(book.codes)
-    protocol, vectors, codes = run.protocol.renumbered(order), vectors[order], book.codes[order]
+    vectors, codes, num_codes = _index(run, words)
+    order = sid_order(codes)
+    protocol, vectors, codes = run.protocol.renumbered(order), vectors[order], codes[order]
     arch = from_plan(
         plan,
         num_items=protocol.num_items,
         num_buckets=len(protocol.buckets.names),
         vector_width=vectors.shape[1],
-        codes=book.num_codes,
+        codes=num_codes,
     )
     material = Material(
         vectors,
@@ -143,6 +143,23 @@ def generator(run: Run) -> dict[str, Found]:
             found.chosen[mode] = {"weights": weights}
         with_near.chosen[f"{mode}_neighbours"] = settings
     return {"generator": with_near, "generator_alone": alone}
+
+
+def _index(run: Run, words: Any) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+    """Vectors and codes of the items, and how many codes a level has. Kept beside the checkpoint, whose weights know
+    items by their codes: made again with another number of threads, they would differ by rounding, and with them
+    some codes."""
+    kept = run.folder / "index.npz"
+    if not kept.exists():
+        plan = run.plan
+        vectors = item_vectors(run.protocol.train, [words], plan.index.vector_width, plan.model.seed)
+        book = build_codes(vectors, plan.index.levels, plan.index.codes, plan.model.seed, plan.index.method)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_name(f".{kept.name}")
+        np.savez(draft, vectors=vectors, codes=book.codes, num_codes=book.num_codes)
+        draft.replace(kept)
+    with np.load(kept) as index:
+        return index["vectors"], index["codes"], int(index["num_codes"])
 
 
 METHODS: dict[str, Callable[[Run], dict[str, Found]]] = {

@@ -74,20 +74,20 @@ def _protocol(args: argparse.Namespace, window: int) -> Protocol:
 
 
 def _once(name: str, run: Run) -> dict[str, dict[str, Any]]:
-    """One run's figures. What a run that was interrupted had finished is taken from its folder."""
+    """One run's figures. A run that was interrupted goes on from its folder, unless other settings were asked for."""
     settings = msgspec.json.encode([run.plan.index, run.plan.model, run.plan.nearline.neighbours], order="sorted")
-    done = run.folder / "figures.json"
+    asked, done = run.folder / "settings.json", run.folder / "figures.json"
+    if not asked.exists() or asked.read_bytes() != settings:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        run.folder.mkdir(parents=True)
+        asked.write_bytes(settings)
     if done.exists():
-        kept = msgspec.json.decode(done.read_bytes())
-        if kept["settings"] == settings.decode():
-            cli.say(f"✓ {name}, seed {run.plan.model.seed}: from before")
-            return kept["figures"]
-    shutil.rmtree(run.folder, ignore_errors=True) if done.exists() else None
-    run.folder.mkdir(parents=True, exist_ok=True)
+        cli.say(f"✓ {name}, seed {run.plan.model.seed}: from before")
+        return msgspec.json.decode(done.read_bytes())
     with cli.step(f"{name}, seed {run.plan.model.seed}") as made:
         figures = {method: _figures(run, found) for method, found in methods.METHODS[name](run).items()}
         made(", ".join(f"{who} {one[methods.REMOVED]['recall_at_10']:.4f}" for who, one in figures.items()))
-    done.write_bytes(msgspec.json.encode({"settings": settings.decode(), "figures": figures}))
+    done.write_bytes(msgspec.json.encode(figures))
     return figures
 
 

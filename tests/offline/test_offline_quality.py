@@ -125,6 +125,35 @@ def test_the_verb_runs_resumes_stores_and_shows(folder, tmp_path, monkeypatch):
         verb.bench(parser.parse_args(["quality", "--data", "scientific", "--stored"]))
 
 
+def test_a_run_goes_on_with_the_codes_that_its_weights_know(folder, tmp_path, monkeypatch):
+    """Made again with another number of threads, some codes would be others."""
+    run = Run(leave_one_out(folder, window=8), load_plan(overrides=[*SMALL, "model.epochs=1"]), tmp_path / "work", 1)
+    first = methods.generator(run)
+
+    def must_not_run(*_given):
+        raise AssertionError("kept beside the checkpoint")
+
+    monkeypatch.setattr(methods, "build_codes", must_not_run)
+    again = methods.generator(run)
+    assert (again["generator_alone"].lists[KEPT] == first["generator_alone"].lists[KEPT]).all()
+
+
+def test_a_run_begun_with_other_settings_is_not_gone_on_with(folder, tmp_path, monkeypatch):
+    protocol, seen = leave_one_out(folder, window=8), []
+
+    def interrupted(run: Run) -> dict[str, methods.Found]:
+        seen.append(sorted(path.name for path in run.folder.iterdir()))
+        (run.folder / "weights").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods, "METHODS", {"one": interrupted})
+    for epochs in (1, 1, 2):
+        plan = load_plan(overrides=[*SMALL, f"model.epochs={epochs}"])
+        with pytest.raises(KeyboardInterrupt):
+            verb._once("one", Run(protocol, plan, tmp_path / "work", 1))
+    assert seen == [["settings.json"], ["settings.json", "weights"], ["settings.json"]]
+
+
 def test_metrics_against_small_sums():
     lists = np.array([[1, 2, 3, -1], [4, 5, -1, -1]])
     got = quality(lists, [np.array([2]), np.array([9, 5])])
