@@ -4,15 +4,19 @@ import argparse
 import http.server
 import json
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import pytest
+import s3fs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.environments import project_python
+from infra.paths import Layout
 from offline import releases
 from offline.release_gc import removable
 from offline.release_store import Store
@@ -23,6 +27,7 @@ from schemas.registry.leases import take
 from schemas.release import Content, Manifest, content_id, file_entry, load_private_key, write_manifest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+OBJECT_STORE = Path(__file__).parent / "object_store"
 MODEL = msgspec.json.decode((FIXTURES / "release" / "manifest.json").read_bytes(), type=Manifest).content.model
 
 
@@ -151,23 +156,23 @@ def test_a_damaged_release_is_not_tried(made):
         run("canary", made[5])
 
 
+@pytest.fixture(scope="module")
+def s3():
+    """The address of an S3 on the loopback, by Moto in an environment of its own."""
+    python = project_python(Layout.current(), "object_store", OBJECT_STORE, size_gb=0.2)
+    with subprocess.Popen([python, OBJECT_STORE / "serve.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        port = int(server.stdout.readline())
+        yield f"http://127.0.0.1:{port}"
+        server.stdin.close()
+
+
 @pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request, tmp_path, monkeypatch):
     if request.param == "s3":
-        server = pytest.importorskip("moto.server", reason="S3 is tried with moto, which is not installed here")
-        pytest.importorskip("s3fs")
-        s3 = server.ThreadedMotoServer("127.0.0.1", 0)
-        s3.start()
-        request.addfinalizer(s3.stop)
-        endpoint = "http://{}:{}".format(*s3.get_host_and_port())
-        for name, value in {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "x",
-            "AWS_SECRET_ACCESS_KEY": "x",
-        }.items():
+        address = {"AWS_ENDPOINT_URL": request.getfixturevalue("s3"), "AWS_DEFAULT_REGION": "us-east-1"}
+        for name, value in {**address, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
             monkeypatch.setenv(name, value)
-        import s3fs
-
         s3fs.S3FileSystem.clear_instance_cache()
         s3fs.S3FileSystem().mkdir("shop")
         return "s3://shop/releases"
