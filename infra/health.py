@@ -16,9 +16,11 @@ from pathlib import Path
 HOST = "127.0.0.1"
 LOWEST_PORT, OWN_PORTS, TRIES = 10_000, 12_000, 50
 PATIENCE_S = 5.0
+PROBE_S = 5.0
+"""A service that is there and says nothing for so long is unwell; a JVM may pause for a second."""
 
 
-def redis_problem(port: int, timeout_s: float = 1.0) -> str | None:
+def redis_problem(port: int, timeout_s: float = PROBE_S) -> str | None:
     """PING must be answered with PONG; a server that still loads its data says -LOADING."""
     try:
         with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
@@ -29,7 +31,7 @@ def redis_problem(port: int, timeout_s: float = 1.0) -> str | None:
     return None if said.startswith(b"+PONG") else f"PING was answered with {said!r}"
 
 
-def kafka_problem(port: int, timeout_s: float = 1.0) -> str | None:
+def kafka_problem(port: int, timeout_s: float = PROBE_S) -> str | None:
     """The broker must answer an ApiVersions request; its port opens once it has joined its controller."""
     try:
         with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
@@ -47,7 +49,7 @@ def kafka_problem(port: int, timeout_s: float = 1.0) -> str | None:
     return None if (correlation, code) == (7, 0) else f"ApiVersions was answered with error {code}"
 
 
-def flink_problem(port: int, timeout_s: float = 1.0) -> str | None:
+def flink_problem(port: int, timeout_s: float = PROBE_S) -> str | None:
     """The REST overview must count a TaskManager."""
     try:
         overview = http_json(port, "/overview", timeout_s)

@@ -135,17 +135,22 @@ def stop(folder: Path, grace_s: float = 10.0) -> bool:
     process = find(folder)
     if process is None:
         return False
-    family = process.family()
-    worked = bool(family)
-    proc.send(family, signal.SIGTERM)
+    seen: dict[int, str] = {}
+
+    def left() -> list[int]:
+        """The family, and who was of it and still ends: a process loses its environment, our mark, before its pid."""
+        seen.update((pid, born) for pid in process.family() if (born := proc.started(pid)))
+        return [pid for pid, born in seen.items() if proc.started(pid) == born]
+
+    proc.send(left(), signal.SIGTERM)
     deadline = time.monotonic() + grace_s
-    while (family := process.family()) and time.monotonic() < deadline:
+    while left() and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    while family := process.family():
+    while family := left():
         proc.send(family, signal.SIGKILL)
         time.sleep(POLL_S)
     (folder / "pid.json").unlink(missing_ok=True)
-    return worked
+    return bool(seen)
 
 
 def _write(process: Process) -> None:

@@ -49,32 +49,37 @@ class Watch:
     sleep: Callable[[float], None] = time.sleep
 
     def run(self) -> dict[str, Any]:
-        """What was seen; ``problem`` is empty when all was well. Ends at the first problem."""
+        """What was seen; ``problem`` is empty when all was well. Ends at the first problem, and not before the service
+        serves the release, or has had its time to load it: a watch that never saw it says nothing.
+        """
         first = self.read(self.url)
         begun, silent, found = self.clock(), 0, {"problem": "", "answers": 0}
+        served = self.canary  # one that is tried for moments only may not have been loaded yet: nothing to judge then
         while True:
             elapsed = self.clock() - begun
             try:
                 found = judged(first, self.read(self.url), self.release, self.bounds, beside=self.canary)
                 silent = 0
-                found["problem"] = self._not_served(elapsed) or found["problem"]
+                serves, trouble = self._serves(elapsed)
+                served = served or serves
+                found["problem"] = trouble or found["problem"]
             except LauncherError as error:
                 silent += 1
                 found["problem"] = error.what if silent > MAX_SILENT else ""
-            if found["problem"] or elapsed >= self.for_s:
+            if found["problem"] or (elapsed >= self.for_s and served):
                 return {**found, "release": self.release, "watched_s": round(elapsed, 1)}
-            self.sleep(min(EVERY_S, max(0.0, self.for_s - elapsed)))
+            left_s = self.for_s - elapsed
+            self.sleep(min(EVERY_S, left_s) if left_s > 0 else EVERY_S)
 
-    def _not_served(self, elapsed: float) -> str:
+    def _serves(self, elapsed: float) -> tuple[bool, str]:
+        """Whether the service serves the release, and what is wrong when it should by now."""
         report = self.ask(f"{self.url.rstrip('/')}/v1/releases")
         if problem := report["problems"].get(self.release):
-            return f"the service does not load it: {problem}"
+            return False, f"the service does not load it: {problem}"
         if report["current"] == self.release or (self.canary and report.get("canary") == self.release):
-            return ""
-        # A canary that is tried for moments only may not have been loaded yet: then there is nothing to judge.
-        late = elapsed > (LOADED_WITHIN_S if self.canary else min(LOADED_WITHIN_S, self.for_s))
+            return True, ""
         serves = "serves only" if self.canary else "still serves"
-        return f"the service {serves} {report['current']}" if late else ""
+        return False, f"the service {serves} {report['current']}" if elapsed >= LOADED_WITHIN_S else ""
 
 
 def judged(before: Samples, now: Samples, release: str, bounds: Bounds, *, beside: bool = False) -> dict[str, Any]:

@@ -23,6 +23,9 @@ from schemas.plan import load_plan
 from schemas.registry import Registry
 from schemas.release import CATALOGUE, Catalogue
 
+PATIENCE_S = 10.0
+"""An answer that comes this late is still measured: late, not lost."""
+
 
 def ask(args: argparse.Namespace) -> Result:
     """The verb."""
@@ -111,7 +114,8 @@ async def _lane(
 
 def _client(args: argparse.Namespace) -> AsyncRecallClient:
     api_key = os.environ.get("BEFOREHAND_API_KEY")
-    return AsyncRecallClient(args.url or address("online"), api_key=api_key, tls=client_context())
+    url = args.url or address("online")
+    return AsyncRecallClient(url, timeout_s=PATIENCE_S, api_key=api_key, tls=client_context())
 
 
 def _catalogue(release_id: str) -> frozenset[str] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from schemas.topics import missing_topics
 
 SHADED = "org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin"
@@ -15,7 +17,7 @@ TIMEOUT_S = 20
 
 
 def ensure_topics(jvm: Any, kafka: str) -> list[str]:
-    """Create the topics that are missing, with the broker's own replication; returns their names.
+    """Create the topics that are missing, with the broker's own replication; returns the names of those made.
 
     ``jvm`` is PyFlink's, with the connector's jar loaded. Java's errors pass through.
     """
@@ -35,7 +37,17 @@ def ensure_topics(jvm: Any, kafka: str) -> list[str]:
             admin_package.NewTopic(name, some.of(topic.num_partitions), some.empty()).configs(dict(topic.settings))
             for name, topic in made.items()
         ]
-        admin.createTopics(requests).all().get(TIMEOUT_S, seconds)
+        results = admin.createTopics(requests).values()
+        return [name for name in made if _created(results.get(name), seconds)]
     finally:
         admin.close()
-    return list(made)
+
+
+def _created(result: Any, seconds: Any) -> bool:
+    try:
+        result.get(TIMEOUT_S, seconds)
+    except Py4JJavaError as error:
+        if "TopicExistsException" not in str(error.java_exception):
+            raise
+        return False  # somebody else was faster
+    return True

@@ -79,7 +79,7 @@ class Replacement:
             resume.remember(stopped)
             told(f"state in {path}")
         try:
-            job_id = self._start(new, path, previous=old)
+            job_id = self._start(new, path, old, self._within_s)
             down_s = time.monotonic() - stopped_at
             with step("verify") as told:
                 self._verify(job_id, new, path, before)
@@ -96,11 +96,11 @@ class Replacement:
             "down_s": round(down_s, 3),
         }
 
-    def _start(self, made: Made, path: str, previous: Made | None = None) -> str:
+    def _start(self, made: Made, path: str, previous: Made | None, within_s: float) -> str:
         with step("start") as told:
             job_id = submit_apart(made, self._flink.url, path)
             resume.remember(Deployment(job_id, started_from=path, made=made, previous=previous))
-            self._flink.wait_running(job_id, self._within_s)
+            self._flink.wait_running(job_id, within_s)
             told(f"job {job_id}")
         return job_id
 
@@ -120,7 +120,7 @@ class Replacement:
             if failed and failed.started_from == path:
                 self._flink.cancel(failed.job_id, WAIT_S)
         try:
-            job_id = self._start(old, path, stopped.previous)
+            job_id = self._start(old, path, stopped.previous, max(self._within_s, WAIT_S))
         except BeforehandError as worse:
             if failed and resume.recall() == failed:  # it was not even submitted
                 resume.remember(msgspec.structs.replace(stopped, job_id=failed.job_id))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from waiting import wait_for
+from waiting import everything_in, wait_for
 
 from infra.paths import ROOT
 from infra.stack import Stack
@@ -38,7 +38,7 @@ class Bench:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("BEFOREHAND_")}
         environ["BEFOREHAND_STATE"] = str(self.state)
         command = [str(ROOT / "beforehand"), "stream", *arguments, "--json"]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -69,19 +69,7 @@ class Bench:
 
     def read(self, topic: str) -> list[Any]:
         """Every record of a topic up to now."""
-        consumer = KafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False)
-        try:
-            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-            consumer.assign(partitions)
-            consumer.seek_to_beginning(*partitions)
-            ends = consumer.end_offsets(partitions)
-            records: list[Any] = []
-            while any(consumer.position(partition) < ends[partition] for partition in partitions):
-                for batch in consumer.poll(timeout_ms=500).values():
-                    records += batch
-            return records
-        finally:
-            consumer.close()
+        return everything_in(self.kafka, topic)
 
     def pid(self, service: str, main_class: str = "") -> int:
         """Of the service's process whose command line names ``main_class``."""

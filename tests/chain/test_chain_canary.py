@@ -23,7 +23,7 @@ from waiting import wait_for
 
 from infra.paths import Layout
 from infra.stack import Stack
-from infra.watching import Watch
+from infra.watching import Bounds, Watch
 from nearline.topics import ensure_topics
 from schemas.canary import in_share
 from schemas.keys import state_key
@@ -33,7 +33,7 @@ from schemas.state import decode_state
 from schemas.topics import WINDOWS_TOPIC
 from schemas.window import Window, WindowEvent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -156,7 +156,7 @@ def test_a_canary_begins_grows_is_watched_and_ends(
     asking = threading.Thread(target=traffic)
     asking.start()
     try:
-        found = Watch(url, tried, 4.0, canary=True).run()
+        found = Watch(url, tried, 4.0, canary=True, bounds=Bounds(min_answers=20)).run()
     finally:
         stop.set()
         asking.join()

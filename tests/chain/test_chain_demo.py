@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("BEFOREHAND_SHARED", ROOT.parent / "shared"))
 INVOICES = SHARED / "data" / "online-retail" / "invoices.parquet"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def demo(state: Path, *words: str) -> dict:

@@ -18,7 +18,7 @@ from schemas.release import CATALOGUE, Catalogue
 FIXTURES = ROOT / "tests" / "fixtures"
 RELEASE = json.loads((FIXTURES / "release" / "manifest.json").read_text())["id"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -15,14 +15,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer
-from waiting import nearline, wait_for
+from kafka.admin import KafkaAdminClient
+from waiting import everything_in, nearline, wait_for
 
 from infra.stack import Stack
+from nearline.broker import GROUP
 from nearline.release import load_release
 from nearline.states import Record, StateMaker, sort_out
 from nearline.topics import ensure_topics
@@ -33,10 +36,10 @@ from schemas.names import Kind
 from schemas.registry import Registry, ReleaseRow, Status
 from schemas.release import MANIFEST, Manifest, content_id, load_private_key, write_manifest
 from schemas.state import IntentState, decode_state
-from schemas.topics import EVENTS_TOPIC, WINDOWS_TOPIC
+from schemas.topics import DEAD_LETTERS_TOPIC, EVENTS_TOPIC, WINDOWS_TOPIC
 from schemas.window import DeadLetter, Window, WindowEvent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -101,7 +104,7 @@ def worker(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
 def stopped(process: subprocess.Popen[str]) -> tuple[dict, str]:
     """Stop a worker as an orchestrator does; its summary and what it said."""
     process.send_signal(signal.SIGTERM)
-    out, said = process.communicate(timeout=40)
+    out, said = process.communicate()
     assert process.returncode == 0, said
     return json.loads(out), said
 
@@ -133,7 +136,7 @@ def test_killed_between_write_and_commit_another_takes_over_and_nothing_is_lost(
     assert victim.wait(60) == -signal.SIGKILL
     assert 0 < len(states(env, list(windows))) < USERS
     other = worker(env, "--once")
-    out, said = other.communicate(timeout=90)
+    out, said = other.communicate()
     assert other.returncode == 0, said
     assert json.loads(out)["records"] >= USERS - 512
 
@@ -145,14 +148,10 @@ def test_killed_between_write_and_commit_another_takes_over_and_nothing_is_lost(
     for user, state in found.items():
         same = msgspec.structs.replace(state, made_at=0, rows=b"")
         assert same == msgspec.structs.replace(expected[user], rows=b"")
-    reader = KafkaConsumer(
-        "dead-letters",
-        bootstrap_servers=env["BEFOREHAND_KAFKA"],
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=3000,
-    )
-    letters = [msgspec.json.decode(one.value, type=DeadLetter) for one in reader]
-    reader.close()
+    letters = [
+        msgspec.json.decode(one.value, type=DeadLetter)
+        for one in everything_in(env["BEFOREHAND_KAFKA"], DEAD_LETTERS_TOPIC)
+    ]
     assert {(letter.topic, letter.payload) for letter in letters} == {(WINDOWS_TOPIC, b"{")}
 
 
@@ -165,14 +164,21 @@ def test_a_promotion_encodes_everybody_again_and_a_stop_leaves_the_group(env: di
     wait_for("all encoded again", lambda: {one.release for one in states(env, users).values()} == {promoted})
     summaries = [stopped(first)[0], stopped(second)[0]]
     assert sum(summary["states"] for summary in summaries) >= 2 * len(users)
-    # A member that left makes nobody wait for its session to time out.
-    begun = time.monotonic()
+    assert members(env) == []  # one that left makes nobody wait for its session to time out
     put_windows(env, {"p0": window(0, AT + 9)})
     last = worker(env, "--once")
     assert last.wait(60) == 0
     last.communicate()
     assert states(env, ["p0"])["p0"].watermark == AT + 9
-    assert time.monotonic() - begun < 30
+
+
+def members(env: dict[str, str]) -> list[Any]:
+    """Of the workers' group, as the broker knows it."""
+    admin = KafkaAdminClient(bootstrap_servers=env["BEFOREHAND_KAFKA"])
+    try:
+        return admin.describe_groups([GROUP])[GROUP]["members"]
+    finally:
+        admin.close()
 
 
 def next_release(folder: Path) -> Path:
@@ -190,7 +196,7 @@ def test_redis_and_kafka_may_go_and_come_back(env: dict[str, str], stack: Stack)
     wait_for("the worker works", lambda: bool(states(env, ["g0"])))
     stack.down(("redis",))
     put_windows(env, {f"g{n}": window(n, AT + 1) for n in range(1, 50)})
-    time.sleep(2)
+    time.sleep(8)  # it can't be asked whether it has noticed yet
     stack.up(("redis",))
     wait_for("what came meanwhile", lambda: len(states(env, [f"g{n}" for n in range(50)])) == 50)
     stack.down(("kafka",))
@@ -244,7 +250,7 @@ def test_replay_measures_from_outside_and_waits_for_the_last_state(env: dict[str
     command = [sys.executable, "-m", "nearline", "replay", str(tmp_path / "events.jsonl"), "--json", "--wait-idle"]
     command += ["--bootstrap", str(tmp_path / "history.jsonl"), "--rate", "100", "--measure", "5"]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     finally:
         stop.set()
         job.join()

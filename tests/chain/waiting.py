@@ -9,6 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
 
 from infra import proc
 
@@ -40,6 +43,23 @@ def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S
             missing = f" ({error!r})"
         assert time.monotonic() < give_up_at, f"never: {what}{missing}"
         time.sleep(0.25)
+
+
+def everything_in(kafka: str, topic: str) -> list[Any]:
+    """Every record of a topic up to now."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    try:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        found: list[Any] = []
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for batch in consumer.poll(timeout_ms=500).values():
+                found += batch
+        return found
+    finally:
+        consumer.close()
 
 
 def kill(pid: int) -> None:

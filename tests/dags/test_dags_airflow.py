@@ -34,7 +34,7 @@ else:
     os.execv({launcher!r}, [{launcher!r}, *sys.argv[1:]])
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dags.days import choose_days
@@ -48,7 +48,6 @@ def test_a_range_that_can_not_be_meant_is_refused_with_the_mend(begin: str | Non
         choose_days(begin, end, 1)
 
 
-@settings(deadline=None)
 @given(MOMENTS, st.integers(0, 40), st.integers(1, 31))
 def test_like_asking_every_day_of_two_years(begin: datetime, length: int, most: int) -> None:
     end = begin + timedelta(days=length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -129,15 +130,18 @@ def test_a_release_that_nobody_named_is_asked_for(fake_root: Any, params: dict[s
 
 def test_a_stage_past_its_limit_is_stopped(fake_root: Any, params: dict[str, Any]) -> None:
     fake_root.answer("train", sleep_s=60)
-    with pytest.raises(AirflowTaskTimeout), timeout(2):
+    ran_out = threading.Thread(target=lambda: (wait_for_call(fake_root), os.kill(os.getpid(), signal.SIGALRM)))
+    with pytest.raises(AirflowTaskTimeout), timeout(600):
+        ran_out.start()
         run("train", params)
+    ran_out.join()
     assert not alive(fake_root.calls()[0]["pid"])
 
 
 def test_a_stage_is_stopped_with_its_task(fake_root: Any, params: dict[str, Any]) -> None:
     fake_root.answer("train", sleep_s=60)
     task = VerbOperator(task_id="train", step="train")
-    stopper = threading.Thread(target=lambda: (wait_for_call(fake_root), task.on_kill()))
+    stopper = threading.Thread(target=lambda: (wait_for_call(fake_root, task), task.on_kill()))
     stopper.start()
     with pytest.raises(AirflowException, match="exit code -15"):
         task.execute({"params": params})  # type: ignore[typeddict-item]
@@ -145,8 +149,8 @@ def test_a_stage_is_stopped_with_its_task(fake_root: Any, params: dict[str, Any]
     assert not alive(fake_root.calls()[0]["pid"])
 
 
-def wait_for_call(fake_root: Any) -> None:
-    while not fake_root.calls():
+def wait_for_call(fake_root: Any, task: VerbOperator | None = None) -> None:
+    while not fake_root.calls() or (task and task._process is None):
         time.sleep(0.05)
 
 

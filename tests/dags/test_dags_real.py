@@ -58,7 +58,6 @@ def test_the_offline_room_takes_every_command(params: dict[str, Any]) -> None:
     assert done.stdout.strip() == f"parsed {len(commands)}", done.stderr
 
 
-@pytest.mark.timeout(900)
 def test_the_dag_promotes_a_release_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state"
     shop = write_shop(tmp_path)

@@ -242,9 +242,17 @@ def test_a_watch_ends_at_the_first_problem() -> None:
 
 def test_a_release_that_the_service_does_not_load_or_take() -> None:
     assert "does not load it: no key" in watch([exposition(0, 0)] * 9, OLD, {NEW: "no key"}).run()["problem"]
-    same = [exposition(0, 0)] * 9
-    assert watch(same, OLD).run()["problem"] == ""  # at the end it still had its time
+    same = [exposition(0, 0)] * 99
+    found = watch(same, OLD).run()  # longer than asked, until the service has had its time to load it
+    assert (found["problem"], found["watched_s"]) == (f"the service still serves {OLD}", 120.0)
     assert watch(same, OLD, canary=True).run()["problem"] == ""
+
+
+def test_a_release_that_is_served_only_after_the_time_asked_for() -> None:
+    looking = watch([exposition(0, 0)] * 99)
+    looking.ask = lambda _url: {"current": NEW if looking.clock() >= 30 else OLD, "canary": None, "problems": {}}
+    found = looking.run()
+    assert (found["problem"], found["watched_s"]) == ("", 30.0)
 
 
 def test_a_canary_that_the_service_never_takes() -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 import pytest
 import redis
+from killing import kill
 
 from infra import flink, health, launcher, processes
 from infra.errors import LauncherError
@@ -72,8 +73,7 @@ def test_redis_listens_on_the_loopback_only(stack):
 def test_a_killed_service_is_reported_and_started_again_on_its_port(stack):
     before = stack.up(["redis"])
     pid = next(one.pids for one in stack.status() if one.name == "redis")[0]
-    os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
+    kill(pid)
     (one,) = (one for one in stack.status() if one.name == "redis")
     assert one.state == "crashed" and str(pid) in (one.detail or "")
     assert stack.environment() == {}
@@ -241,7 +241,7 @@ def test_an_interrupt_while_starting_leaves_nothing(tmp_path):
     process = processes.find(pid_file.parent)
     assert process is not None and process.alive()
     launched.send_signal(signal.SIGINT)
-    _, said = launched.communicate(timeout=20)
+    _, said = launched.communicate()
     assert launched.returncode == 130
     assert "interrupted" in said and "Traceback" not in said
     assert not process.alive()

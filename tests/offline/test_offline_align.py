@@ -73,7 +73,7 @@ EVENT = st.tuples(st.integers(0, 5), st.integers(1, 4))
 SESSIONS = st.lists(st.lists(EVENT, min_size=1, max_size=6), min_size=1, max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(SESSIONS, min_size=1, max_size=3))
 def test_pairs_hold_what_a_naive_reading_of_the_rule_says(users):
     every = histories(users)

@@ -27,7 +27,7 @@ def decode(generator, request, category=None):
     return item.tolist(), score.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(paths=CATALOGUES, seed=st.integers(0, 1000), data=st.data())
 def test_a_wide_beam_equals_scoring_every_item(paths, seed, data):
     codes = in_order(paths)
@@ -105,7 +105,7 @@ def test_only_the_allowed_categories():
     assert {int(category[i]) for i in items[1] if i >= 0} == {0, 1, 2}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(paths=CATALOGUES, num_categories=st.sampled_from([3, 70, 200]), seed=st.integers(0, 1000), data=st.data())
 def test_below_which_nodes_something_may_be_shown(paths, num_categories, seed, data):
     codes = in_order(paths)
@@ -128,7 +128,7 @@ def test_below_which_nodes_something_may_be_shown(paths, num_categories, seed, d
                 assert may == (shown and any(n not in exclude[row] for n in below))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(paths=CATALOGUES, seed=st.integers(0, 1000), data=st.data())
 def test_a_wide_beam_within_limits_equals_scoring_every_item_that_may_be_shown(paths, seed, data):
     codes = in_order(paths)

@@ -98,7 +98,7 @@ def test_a_level_is_judged_by_the_items_that_still_need_it():
     assert (use.used, use.possible, use.unique) == (2, 2, 1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), min_size=1, max_size=60))
 def test_distinct_rows_against_numpy(pairs):
     rows = np.array(pairs, np.float32)
@@ -109,7 +109,7 @@ def test_distinct_rows_against_numpy(pairs):
     assert num_distinct(rows, 2) == min(2, len(distinct))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5)), min_size=1, max_size=12), st.integers(0, 99))
 def test_last_codes_are_spread_at_the_least_distance(chosen, seed):
     """Against every way to give the members of a prefix different codes."""

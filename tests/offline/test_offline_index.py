@@ -79,7 +79,7 @@ def test_the_row_that_is_not_a_number_is_named():
         build_codes(vectors, levels=2, codes=40, seed=1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sets(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=40))
 def test_the_trie_holds_every_item_once(paths):
     codes = np.array(sorted(paths), np.int64)
@@ -101,7 +101,7 @@ def test_two_items_with_one_id_are_refused():
         trie_arrays(np.array([[0, 1], [0, 1]]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 5), max_size=8), st.integers(0, 100))
 def test_window_neighbours_against_their_definition(window, seed):
     rng = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def one_user(items):
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=14))
 def test_together_against_its_definition(items):
     expected = np.zeros((5, 5))
@@ -159,7 +159,7 @@ def test_together_against_its_definition(items):
     assert got == pytest.approx(expected * (bought**-0.3)[:, None], abs=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=4), min_size=12, max_size=24), st.integers(1, 3))
 def test_content_links_are_the_largest_cosines_of_rare_words(texts, keep):
     matrix = word_matrix([" ".join(text) for text in texts], [()] * len(texts))
@@ -275,7 +275,7 @@ def test_an_item_that_nobody_took_has_content_only():
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_top_of_a_row_is_what_a_sort_of_all_gives(keep, seed):
     rng = np.random.default_rng(seed)
     dense = rng.integers(0, 4, (5, 9)) * (rng.random((5, 9)) < 0.7)

@@ -32,7 +32,7 @@ def naive(taken, centroids, vector):
 EVERY = list(itertools.product(range(CODES), repeat=LEVELS))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sets(st.sampled_from(EVERY), min_size=1, max_size=24), st.integers(0, 10_000), st.integers(1, 3))
 def test_inserting_against_the_rule_and_a_trie_built_anew(there, seed, num_new):
     rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_the_new_row_that_is_not_a_number_is_named():
         insert(np.array([[0, 0]]), np.zeros((2, 2, 1), np.float32), np.array([[0.0], [np.inf]], np.float32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(st.sampled_from(EVERY), st.text(max_size=4), min_size=1), st.lists(st.integers(0, 3), max_size=3)
 )

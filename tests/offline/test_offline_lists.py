@@ -70,7 +70,7 @@ def test_counts_by_bucket_against_counting(tmp_path):
     assert found["counts-0.npy"] == np.bincount(item, minlength=9).tolist(), "bucket 0 is everybody"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(range(8)), st.permutations(range(8)), st.integers(0, 8), st.integers(1, 8))
 def test_fusing_against_its_definition(first, rest, size, length):
     counted = Ranked(np.array([rest]), np.arange(8, 0, -1.0)[None])

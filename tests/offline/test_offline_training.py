@@ -77,7 +77,7 @@ def fitted(folder, plan=PLAN, histories=None):
     return fit(arch, material(histories or shop([12, 9, 30, 2, 1, 17])), plan.model, folder, Where(1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 1_000))
 def test_a_target_sees_only_what_came_before_it(lengths, seed):
     histories = shop(lengths)

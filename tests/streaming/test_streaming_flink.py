@@ -180,7 +180,8 @@ def test_the_newest_of_checkpoint_and_savepoint(cluster: Cluster) -> None:
         assert cluster.flink.checkpoint("j") == path
 
 
-def test_the_cause_of_a_failed_job_is_waited_for(cluster: Cluster) -> None:
+def test_the_cause_of_a_failed_job_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming.flink.CACHE_S", 60.0)  # the most that it waits: until it is told
     told = {"exceptionHistory": {"entries": [{"stacktrace": TRACE}]}}
     cluster.answers["/jobs/j/exceptions"] = InTurn([{}, told])
     assert cluster.flink.cause("j", "RUNNING") is None
