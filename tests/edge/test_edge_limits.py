@@ -88,6 +88,9 @@ def test_a_result_that_comes_late_is_refused(edge_with, fake, zeros) -> None:
         return zeros
 
     edge = edge_with(fake(late), clock=Clock(monotonic_s=lambda: now.s))
+    edge.warm()
+    assert edge._worker is not None
+    edge._worker.encoder.result(60)  # else a stall while it loads would be NOT_LOADED
     assert edge.prompt(20.0) is EdgeReason.TOO_LATE
     assert edge.latest() is EdgeReason.NOT_MADE
 
@@ -100,7 +103,7 @@ def test_an_encoder_still_loading_is_not_waited_for_beyond_the_limit(edge_with, 
         return fake(lambda _feeds: zeros)(graph)
 
     edge = edge_with(load)
-    assert edge.prompt(5.0) is EdgeReason.NOT_LOADED
+    assert edge.prompt(500.0) is EdgeReason.NOT_LOADED
     may_load.set()
     assert isinstance(edge.prompt(PATIENT_MS), PromptEmbedding)
 

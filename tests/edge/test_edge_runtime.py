@@ -55,7 +55,7 @@ def encoded(bundle: Bundle, events, bucket: int) -> np.ndarray:
 
 def test_no_events_are_the_default_rows_of_the_bucket(make_edge, bundle) -> None:
     edge = make_edge()
-    assert np.array_equal(rows_of(edge.prompt()), default_rows(bundle, 1))
+    assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), default_rows(bundle, 1))
     assert edge.prompts == {EdgeReason.NO_EVENTS: 1}
 
 
@@ -102,7 +102,7 @@ def test_another_user_gets_nothing_of_the_one_before(make_edge, bundle, event) -
     assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), rows_of(edge.latest()))
     edge.set_user("u2", 0)
     assert edge.latest() is EdgeReason.NOT_MADE
-    assert np.array_equal(rows_of(edge.prompt()), default_rows(bundle, 0))
+    assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), default_rows(bundle, 0))
 
 
 def test_the_same_user_again_keeps_the_events(make_edge, bundle, event) -> None:
@@ -119,7 +119,7 @@ def test_forget_drops_all_and_keeps_nothing_new(make_edge, bundle, event) -> Non
     edge.forget()
     assert edge.latest() is EdgeReason.NOT_MADE
     assert edge.track(event(2)) is EdgeReason.NO_USER
-    assert np.array_equal(rows_of(edge.prompt()), default_rows(bundle, 0))
+    assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), default_rows(bundle, 0))
 
 
 def test_consent_is_off_until_given_and_withdrawing_it_drops_all(make_edge, bundle, event) -> None:
@@ -132,7 +132,7 @@ def test_consent_is_off_until_given_and_withdrawing_it_drops_all(make_edge, bund
     assert edge.prompt() is EdgeReason.NO_CONSENT
     assert edge.latest() is EdgeReason.NOT_MADE
     edge.set_consent(True)
-    assert np.array_equal(rows_of(edge.prompt()), default_rows(bundle, 1))
+    assert np.array_equal(rows_of(edge.prompt(PATIENT_MS)), default_rows(bundle, 1))
 
 
 @pytest.mark.parametrize(

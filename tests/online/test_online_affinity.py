@@ -82,7 +82,7 @@ def test_two_instances_cache_each_user_once_and_a_loss_moves_its_share(plan, rel
         for store in stores.values():
             await store.start()
         await until(lambda: all(store.cache.live for store in stores.values()))
-        async with AsyncRecallClient([A, B], transport=network) as client:
+        async with AsyncRecallClient([A, B], timeout_s=20, transport=network) as client:
             for user in 2 * USERS:
                 assert (await client.recall(user, k=3)).user_id == user
             held = {h: {u for u in USERS if s.cache.fresh(u)} for h, s in stores.items()}

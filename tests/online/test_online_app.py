@@ -181,7 +181,8 @@ def test_a_batch_is_bounded_and_names_the_bad_one(recall):
 
 
 @pytest.mark.parametrize("user_id", ["u1", "a/b c%d", "é🧼", "stranger"])
-def test_explain_takes_any_user_id(recall, user_id):
+def test_explain_takes_any_user_id(recall, user_id, monkeypatch):
+    monkeypatch.setattr("online.app.EXPLAIN_BUDGET_S", 30.0)
     response = send(recall, "GET", f"/v1/users/{quote(user_id, safe='')}/explain?k=2")
     explanation = msgspec.json.decode(response.content, type=Explanation)
     assert explanation.user_id == user_id

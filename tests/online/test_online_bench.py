@@ -34,7 +34,7 @@ from schemas.release import load_public_key, read_manifest
 MODEL = read_manifest(FIXTURES / "release", KEY).content.model
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(num_items=st.integers(1, 60), codes=st.integers(4, 8), levels=st.integers(2, 4), seed=st.integers(0, 9))
 def test_the_trie_is_the_naive_one(num_items, codes, levels, seed):
     model = msgspec.structs.replace(MODEL, num_items=min(num_items, codes**levels // 2), codes=codes, levels=levels)
@@ -186,7 +186,7 @@ def test_without_any_instance_every_request_is_an_error():
 
 
 def test_a_closed_loop_keeps_each_connection_busy():
-    report = against(SlowService(0.001), seconds=0.3, rate=0, connections=2)
+    report = against(SlowService(0.001), seconds=1.5, rate=0, connections=2)
     assert report.requests > 10
     assert report.errors == 0
 
@@ -195,7 +195,7 @@ def test_a_closed_loop_keeps_each_connection_busy():
 def test_a_whole_small_run(tmp_path):
     command = [sys.executable, "-m", "online", "bench", "online", "--items", "200", "--users", "50", "--seconds", "1"]
     command += ["--release", str(FIXTURES / "release"), "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     result = json.loads(done.stdout)
     assert result["errors"] == result["wrong_user"] == 0
@@ -220,7 +220,7 @@ def test_a_whole_small_run(tmp_path):
 def test_under_every_fault_nobody_gets_an_error_or_another_users_items(tmp_path):
     command = [sys.executable, "-m", "online", "bench", "online", "--faults", "--items", "200", "--users", "50"]
     command += ["--seconds", "1", "--requests", "1500", "-k", "10", "--release", str(FIXTURES / "release"), "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     result = json.loads(done.stdout)
     assert result["errors"] == result["errors_5xx"] == result["wrong_user"] == 0
@@ -263,7 +263,7 @@ def test_the_stepped_clock_steps_only_what_is_asked_for():
 @pytest.mark.slow
 def test_a_decoder_with_too_few_codes_is_named():
     command = [sys.executable, "-m", "online", "bench", "--items", "1000", "--release", str(FIXTURES / "release")]
-    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 4
     assert "--items 256" in json.loads(done.stdout)["mend"]
 

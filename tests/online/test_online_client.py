@@ -38,7 +38,8 @@ def transport(plan, releases, release):
 
 def ask(transport, user_id="u1", api_key="k3y", **fields):
     async def run():
-        async with AsyncRecallClient("http://service", api_key=api_key, transport=transport) as client:
+        made = AsyncRecallClient("http://service", timeout_s=20, api_key=api_key, transport=transport)
+        async with made as client:
             return await client.recall(user_id, **fields)
 
     return asyncio.run(run())
@@ -116,8 +117,10 @@ def saying(answer: bytes):
     ],
 )
 def test_it_never_hangs(behave, error):
+    timeout_s = 0.3 if error is RecallTimeoutError else 60
+
     async def run():
-        async with server(behave) as url, AsyncRecallClient(url, timeout_s=0.3) as client:
+        async with server(behave) as url, AsyncRecallClient(url, timeout_s=timeout_s) as client:
             with pytest.raises(error):
                 await client.recall("u1")
 
@@ -136,7 +139,7 @@ def test_the_synchronous_client_keeps_the_same_promise():
                 await asyncio.to_thread(call)
 
     asyncio.run(asyncio.wait_for(run(), 20))
-    with RecallClient("http://127.0.0.1:9") as client, pytest.raises(RecallUnavailableError):
+    with RecallClient("http://127.0.0.1:9", timeout_s=20) as client, pytest.raises(RecallUnavailableError):
         client.recall("u1")
 
 
@@ -164,7 +167,7 @@ def test_a_client_made_before_a_fork_works_in_the_child():
 def test_a_client_that_is_never_closed_does_not_keep_the_process():
     code = """
 from online.client import RecallClient, RecallUnavailableError
-client = RecallClient("http://127.0.0.1:9")
+client = RecallClient("http://127.0.0.1:9", timeout_s=20)
 try:
     client.recall("u1")
 except RecallUnavailableError:
@@ -190,7 +193,8 @@ def test_the_next_instance_is_given_what_is_left_of_the_time(transport):
 
     async def run(budget_ms):
         budgets.clear()
-        async with AsyncRecallClient(["http://a", "http://b"], api_key="k3y", transport=Dying()) as client:
+        urls = ["http://a", "http://b"]
+        async with AsyncRecallClient(urls, timeout_s=20, api_key="k3y", transport=Dying()) as client:
             response = await client.recall("u1", budget_ms=budget_ms)
         return response, *budgets
 

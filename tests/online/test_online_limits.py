@@ -15,7 +15,7 @@ RELEASE = load(FIXTURES / "release", KEY)
 CATEGORIES = RELEASE.catalogue.categories
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     items=st.lists(st.integers(-1, 61), max_size=30, unique=True),
     exclude=st.lists(st.sampled_from([*RELEASE.catalogue.item_ids, "unknown"]), max_size=20),

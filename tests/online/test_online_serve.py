@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from online_values import FIXTURES, make_candidates, make_state, put
+from online_values import FIXTURES, make_candidates, make_state, patient_plan, put
 
 from online.breaker import SPAN_S
 from online.client import RecallClient
@@ -31,8 +31,9 @@ def now_ms() -> int:
 
 @pytest.fixture
 def home(tmp_path, monkeypatch, redis_url) -> Path:
-    """A state folder of its own, with an empty registry."""
+    """A state folder of its own, with an empty registry and a patient plan."""
     monkeypatch.setenv("BEFOREHAND_STATE", str(tmp_path))
+    monkeypatch.setenv("BEFOREHAND_PLAN", str(patient_plan(tmp_path)))
     monkeypatch.setenv("BEFOREHAND_VERIFY_KEY", str(FIXTURES / "release.pub"))
     monkeypatch.setenv("BEFOREHAND_REDIS", redis_url)
     monkeypatch.delenv("BEFOREHAND_REGISTRY", raising=False)
@@ -79,7 +80,7 @@ def served(home, stored, release):
 
 def verb(*arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "online", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
 
 
 def recent(release, user_id: str, **changes) -> IntentState:
@@ -99,6 +100,7 @@ def test_it_says_where_it_is_and_ends_when_told(home, served):
 def test_a_ready_file(home, stored, tmp_path):
     process = start(home, "--ready-file", str(tmp_path / "ready.json"))
     try:
+        until((tmp_path / "ready.json").exists)
         assert json.loads((tmp_path / "ready.json").read_text()) == address(home)
         with httpx.Client(base_url=address(home)["url"]) as client:
             assert client.get("/readyz").status_code == 503, "nothing is promoted yet"
@@ -188,9 +190,9 @@ def test_redis_goes_and_nobody_sees_an_error(home, stored, release):
     process = start(home, "--redis", "redis://127.0.0.1:9/0")
     try:
         with RecallClient(address(home)["url"]) as client:
-            answers = [client.recall("u1", budget_ms=1000) for _ in range(5)]
+            answers = [client.recall("u1", budget_ms=5000) for _ in range(5)]
             time.sleep(SPAN_S)
-            answers += [client.recall("u1", budget_ms=1000) for _ in range(5)]
+            answers += [client.recall("u1", budget_ms=5000) for _ in range(5)]
     finally:
         assert stop(process) == 0
     reasons = [answer.assets["intent_state"].reason for answer in answers]
@@ -208,7 +210,7 @@ def test_ask_measures(home, served, stored, release):
         put(stored, recent(release, user))
         put(stored, make_candidates(release, user, made_at=now_ms()))
     with RecallClient(url) as client:
-        firsts = {user: [item.item_id for item in client.recall(user, k=2).items] for user in USERS}
+        firsts = {user: [item.item_id for item in client.recall(user, k=2, budget_ms=5000).items] for user in USERS}
     targets, prompts = home / "targets.jsonl", home / "prompts.jsonl"
     lines = [
         {"user_id": user, "at": now_ms(), "items": [firsts[user][0], "withdrawn"], "local_events": []} for user in USERS
@@ -218,7 +220,8 @@ def test_ask_measures(home, served, stored, release):
     rows = "AACAPw==" * 1
     prompt = {"release": release.id, "rows": rows, "num_rows": 1, "age_ms": 0}
     prompts.write_text(json.dumps({"user_id": USERS[0], "prompt": prompt}) + "\n")
-    done = verb("ask", "--url", url, "--targets", str(targets), "--prompts", str(prompts), "--whole", "--json")
+    asked = ["--targets", str(targets), "--prompts", str(prompts), "--budget-ms", "5000"]
+    done = verb("ask", "--url", url, *asked, "--whole", "--json")
     assert done.returncode == 0, done.stderr.decode()
     result = json.loads(done.stdout)
     assert result["recall_at_10"] == result["recall_at_50"] == 0.5
@@ -242,7 +245,8 @@ def test_ask_measures(home, served, stored, release):
 def test_ask_and_explain_one_user(served, stored, release):
     url, _ = served
     put(stored, recent(release, "u[1]"))
-    one = json.loads(verb("ask", "--url", url, "--user", "u[1]", "-k", "3", "--json").stdout)
+    asked = ["--user", "u[1]", "-k", "3", "--budget-ms", "5000"]
+    one = json.loads(verb("ask", "--url", url, *asked, "--json").stdout)
     assert (one["user_id"], len(one["items"]), one["rung"]) == ("u[1]", 3, "generate")
     shown = verb("explain", "u[1]", "--url", url, "-k", "3")
     text = shown.stderr.decode()

@@ -159,7 +159,7 @@ def test_the_circuit_opens_and_a_probe_closes_it(stored, redis_server, release, 
 
     async def run():
         async with proxied(redis_server) as proxy:
-            store = Store(proxy.url, timeout_s=1.0, cache_bytes=0, clock=clock)
+            store = Store(proxy.url, timeout_s=20.0, cache_bytes=0, clock=clock)
             await proxy.stop()
             down = []
             for _ in range(7):

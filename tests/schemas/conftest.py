@@ -4,27 +4,23 @@ import importlib.util
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from infra.health import free_ports
+
 BINARIES = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), Path("/usr/local/bin"), Path("/usr/bin")]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Postgres:
     """A server of its own on the loopback, stopped and started as a test likes."""
 
     def __init__(self, folder: Path, binaries: Path) -> None:
-        self.folder, self.binaries, self.port = folder, binaries, free_port()
+        self.folder, self.binaries = folder, binaries
+        self.port = free_ports({"postgres": None})["postgres"]
         # The server refuses to run as root.
         self.user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
         if self.user:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import ReleaseError
@@ -51,7 +51,6 @@ class Shop:
         return Lineage(len(self.base), inserted, sorted(self.withdrawn), self.steps)
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 999), min_size=1, max_size=12), ACTS)
 def test_every_ancestors_numbers_are_found(codes, acts):
     shop = Shop(list(codes))

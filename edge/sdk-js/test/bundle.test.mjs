@@ -153,11 +153,11 @@ describe("a server in trouble", () => {
 
   test("one that hangs is timed_out, and the first call is back within its limit", async () => {
     server.act = () => true;
-    const edge = open({ fetchTimeoutMs: 200 });
+    const edge = open({ fetchTimeoutMs: 3000 });
     edge.setUser("u1");
     const begun = performance.now();
     assert.deepEqual(await edge.prompt({ timeLimitMs: 5 }), { ok: false, reason: "not_loaded" });
-    assert.ok(performance.now() - begun < 200, "it did not wait for the fetch");
+    assert.ok(performance.now() - begun < 3000, "it did not wait for the fetch");
     assert.equal((await edge.settled()).update, "timed_out");
   });
 

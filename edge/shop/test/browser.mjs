@@ -24,15 +24,15 @@ export const launch = () => chromium.launch({ executablePath: CHROMIUM, headless
 /** The shop in a context of its own; `prepare` may route requests before it opens. */
 export async function open(browser, options = DESKTOP, prepare = async () => {}) {
   const context = await browser.newContext(options);
-  const page = await context.newPage();
+  const page = Object.assign(await context.newPage(), { reading: [] });
   const shop = { page, faults: [], calls: [], close: () => context.close() };
   page.on("console", (message) => message.type() === "error" && shop.faults.push(message.text()));
   page.on("pageerror", (error) => shop.faults.push(error.message));
-  page.on("response", async (response) => {
+  page.on("response", (response) => {
     if (!response.url().endsWith("/v1/recall")) return;
     const call = { asked: response.request().postDataJSON(), answer: null };
     shop.calls.push(call);
-    call.answer = await response.json().catch(() => null);
+    page.reading.push(response.json().then((answer) => (call.answer = answer), () => null));
   });
   await prepare(page);
   await page.goto(`${URL_OF_SHOP}?limit_ms=10000`);
@@ -44,11 +44,15 @@ export const summary = (page) => page.textContent("#summary");
 export const shown = (page) => page.$$eval("#list li", (all) => all.map((item) => item.dataset.item));
 export const ids = (call) => call.answer.items.map((item) => item.item_id);
 
+/** Until the answers that have come are in `calls`, too: the page may show one before. */
+export const read = (page) => Promise.all(page.reading);
+
 /** Do `act` and wait until the page says something else. */
 export async function answered(page, act) {
   await page.evaluate(() => (document.getElementById("summary").textContent = "…"));
   await act();
   await page.waitForFunction(() => document.getElementById("summary").textContent !== "…");
+  await read(page);
   return summary(page);
 }
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { answered, ids, launch, open, shown, skip, summary, tap } from "./browser.mjs";
+import { answered, ids, launch, open, read, shown, skip, summary, tap } from "./browser.mjs";
 
 const bytes = (prompt) => Buffer.from(prompt.rows, "base64").length;
 
@@ -124,6 +124,7 @@ describe("the shop", { skip }, () => {
     await page.$$eval("#list .look", (all) => all.slice(3, 8).forEach((button) => button.click()));
     await page.waitForFunction((title) => document.getElementById("summary").textContent.includes(title), last);
     const stays = await shown(page);
+    await read(page);
     assert.deepEqual(stays, ids(calls.at(-1)));
     await page.waitForTimeout(2500);
     assert.ok((await summary(page)).includes(last));

@@ -241,7 +241,7 @@ class BundleTest {
     @Test
     void aServerThatHangsIsTimedOutAndTheFirstCallIsBackWithinItsLimit() {
         site.act = (path, exchange) -> true;
-        Edge edge = open(options().fetchTimeoutMs(1500));
+        Edge edge = open(options().fetchTimeoutMs(6000));
         edge.setUser("u1", 0);
         assertEquals(EdgeReason.NOT_LOADED, edge.prompt(5).reason);
         assertEquals(null, edge.status().update, "it did not wait for the fetch");
