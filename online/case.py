@@ -115,7 +115,7 @@ def open_case(
         candidates=listed,
         intent=intent if intent is not None else release.arrays["intent_defaults"][bucket : bucket + 1],
         prompt=prompt if prompt is not None else release.arrays["prompt_defaults"][bucket : bucket + 1],
-        limits=limits_of(request, release),
+        limits=limits_of(request, release, loaded.gone.get(release.id)),
         assets={
             STATE: _explained(state_report, found),
             PROMPT: prompt_report,

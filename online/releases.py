@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from online.deadline import Clock
+from online.graph import Array
 from online.release import Release, load
 from schemas.canary import in_share
 from schemas.errors import BeforehandError
@@ -37,6 +39,8 @@ class Loaded:
     previous: Release | None = None
     canary: Release | None = None
     share: float = 0.0  # of the users, for the canary; 0: it has ended and only answers for its states
+    gone: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    """By the id of a release: bool [num_items], what it still recalls and another one knows to be withdrawn."""
 
     @property
     def all(self) -> list[Release]:
@@ -233,7 +237,7 @@ class Releases:
         """The one before is kept until the next tick: else the last request that uses a release would have to free it,
         on the event loop."""
         self._left.append(self.loaded)
-        self.loaded = loaded
+        self.loaded = replace(loaded, gone=_gone(loaded))
 
     def _still_used(self, old: Release | None) -> Release | None:
         if old is None or self._clock() - self._used_at[old.id] <= UNUSED_FOR_S:
@@ -246,6 +250,23 @@ class Releases:
         if self._problems.get(what) != problem:
             log.error("release %s does not serve: %s", what, problem)
         self._problems[what] = problem
+
+
+def _gone(loaded: Loaded) -> dict[str, Array]:
+    """Item changes reach the current release alone: what it has withdrawn, no other may show. Into one that a build
+    has just made they come seconds later: until then it goes by the previous one's word."""
+    current, gone = loaded.current, dict[str, Array]()
+    knows = current if current is None or current.family else loaded.previous
+    if knows is None:
+        return gone
+    ids = [knows.catalogue.item_ids[number] for number in range(knows.num_live, knows.model.num_items)]
+    for release in loaded.all:
+        found = (release.item_numbers.get(item_id, -1) for item_id in ids)
+        numbers = [number for number in found if 0 <= number < release.num_live]
+        if numbers:
+            gone[release.id] = np.zeros(release.model.num_items, bool)
+            gone[release.id][numbers] = True
+    return gone
 
 
 class _FromRegistry:

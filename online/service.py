@@ -165,7 +165,8 @@ class Recall:
                 deadline.trail.facts["batch_size"] = decoded.batch_size
             if decoded.reason is not Reason.OK:
                 return Attempt(decoded.reason, [])
-            items = case.release.items(decoded.items[: case.k], decoded.scores[: case.k])
+            numbers, scores = case.limits.there(decoded.items, decoded.scores)
+            items = case.release.items(numbers[: case.k], scores[: case.k])
         else:
             items = case.items(rung)
         return Attempt(Reason.OK if items else Reason.NOTHING_ALLOWED, items)

@@ -20,10 +20,13 @@ CATEGORIES = RELEASE.catalogue.categories
     items=st.lists(st.integers(-1, 61), max_size=30, unique=True),
     exclude=st.lists(st.sampled_from([*RELEASE.catalogue.item_ids, "unknown"]), max_size=20),
     allow=st.lists(st.sampled_from([*CATEGORIES, "unknown"]), max_size=3),
+    gone=st.none() | st.sets(st.integers(0, 59)),
     k=st.integers(1, 20),
 )
-def test_pick_is_the_naive_filter(items, exclude, allow, k):
-    limits = limits_of(RecallRequest(user_id="u", exclude=exclude, allow=allow), RELEASE)
+def test_pick_is_the_naive_filter(items, exclude, allow, gone, k):
+    mask = None if gone is None else np.isin(np.arange(60), list(gone))
+    limits = limits_of(RecallRequest(user_id="u", exclude=exclude, allow=allow), RELEASE, mask)
+    assert limits.none == (not exclude and not allow and gone is None)
     scores = np.arange(len(items), 0, -1, dtype=np.float32)
     picked, kept = limits.pick(RELEASE, np.array(items, np.int32), scores, k)
     naive = [
@@ -31,6 +34,7 @@ def test_pick_is_the_naive_filter(items, exclude, allow, k):
         for number, score in zip(items, scores.tolist(), strict=True)
         if 0 <= number < 60
         and RELEASE.catalogue.item_ids[number] not in exclude
+        and number not in (gone or ())
         and (not set(allow) & set(CATEGORIES) or CATEGORIES[RELEASE.arrays["item_category"][number]] in allow)
     ][:k]
     assert limits.nothing == (bool(allow) and not set(allow) & set(CATEGORIES))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
+import numpy as np
 import pytest
 
 from online.releases import RETRY_S, UNUSED_FOR_S, Releases
 from online.tables import Rows
 from schemas.errors import ReleaseError, StoreError
+from schemas.lineage import Family, Lineage, Step
 from schemas.registry import Registry, ReleaseRow, Status
 
 
@@ -61,6 +63,33 @@ def test_the_old_one_stays_beside_the_new_one(world, release, other):
     assert (loaded.current, loaded.previous) == (other, release)
     assert loaded.of(release.id) is release
     assert loaded.of("unknown") is None
+
+
+def test_what_is_withdrawn_is_gone_from_all(world, release, other):
+    """Item changes reach the current release alone, and one that a build has just made has none yet."""
+    gone = other.catalogue.item_ids[-2:]
+    family = Family(Lineage(other.model.num_items, [], [0, 1], [Step("parent", 0, [0, 1])]))
+    grown = dataclasses.replace(other, family=family)
+    assert grown.num_live == other.model.num_items - 2
+    world.loadable[grown.id] = grown
+    world.point(release.id)
+    assert world.releases.loaded.gone == {}
+    for current in (grown, release):
+        loaded = world.point(current.id)
+        assert {loaded.current, loaded.previous} == {grown, release}
+        assert list(loaded.gone) == [release.id]
+        assert np.flatnonzero(loaded.gone[release.id]).tolist() == sorted(release.item_numbers[one] for one in gone)
+
+
+def test_what_came_back_is_shown_whatever_the_previous_one_says(world, release, other):
+    gone, back = ([0, 1], Step("parent", 0, [0, 1])), ([], Step("parent", 0, [0, 1], [0, 1]))
+    before, after = (
+        dataclasses.replace(one, family=Family(Lineage(one.model.num_items, [], withdrawn, [step])))
+        for one, (withdrawn, step) in ((other, gone), (release, back))
+    )
+    world.loadable |= {before.id: before, after.id: after}
+    world.point(before.id)
+    assert world.point(after.id).gone == {}
 
 
 def test_a_rollback_loads_nothing(world, release, other):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from test_online_decoder import FakeGraph, faked
 from online.cache import Pair
 from online.case import CANDIDATES, GENERATOR, LISTS, PROMPT, STATE
 from online.deadline import Deadline
+from online.release import Cohorts
 from online.releases import Loaded, Releases
 from online.service import Recall
 from online.store import Found, Store
@@ -184,6 +186,32 @@ def test_states_of_the_old_release_are_answered_by_it(make, release, other):
     assert (first.release, second.release) == (release.id, other.id)
     assert numbers(release, first) == decoded(release, old, old.bucket)
     assert numbers(other, second) == decoded(other, new, new.bucket)
+
+
+def without_list(release, bucket):
+    """The release without a list for this bucket."""
+    items = release.arrays["cohort_items"].copy()
+    items[bucket] = -1
+    cohorts = Cohorts(items, release.arrays["cohort_scores"], release.model.num_items)
+    return dataclasses.replace(release, cohorts=cohorts)
+
+
+@pytest.mark.parametrize("rung", [rung for rung in Rung if rung is not Rung.NONE])
+def test_what_the_current_release_has_withdrawn_no_other_shows(make, release, other, rung):
+    old = make_state(release)
+    own = release if rung is Rung.GENERATE else faked(release, error=RuntimeError("no kernel"))
+    shelf = Shelf(old, make_candidates(release)) if rung is Rung.NEARLINE else Shelf(old)
+    if rung is Rung.POPULAR:
+        own = without_list(own, old.bucket)
+    first = ask(make(shelf, Loaded(other, own)), k=20)
+    assert (first.rung, first.release) == (rung, release.id)
+    gone = [release.item_numbers[item.item_id] for item in first.items[:2]]
+    mask = np.isin(np.arange(release.model.num_items), gone)
+    second = ask(make(shelf, Loaded(other, own, gone={release.id: mask})), k=20)
+    assert second.rung is rung
+    left = [number for number in numbers(release, first) if number not in gone]
+    assert numbers(release, second)[: len(left)] == left
+    assert not set(numbers(release, second)) & set(gone)
 
 
 def test_the_lists_of_another_release_are_not_mixed_in(make, release, other):
