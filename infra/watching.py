@@ -59,9 +59,9 @@ class Watch:
             elapsed = self.clock() - begun
             try:
                 found = judged(first, self.read(self.url), self.release, self.bounds, beside=self.canary)
-                silent = 0
                 serves, trouble = self._serves(elapsed)
-                served = served or serves
+                silent = 0  # both have answered
+                served = self.canary or serves
                 found["problem"] = trouble or found["problem"]
             except LauncherError as error:
                 silent += 1

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from online.deadline import Deadline
+from online.graph import Array
 from online.http import Answer, Receive, RefusedError, Scope, answer, answer_codec
 from online.release import Release
 from online.releases import Loaded, Releases
@@ -61,16 +62,18 @@ def cards(loaded: Loaded, ids: list[str]) -> Items:
     """What the loaded releases say: a canary's answers may hold items that the current one does not know."""
     found: dict[str, ItemCard] = {}
     for release in reversed(loaded.all if loaded.current else []):
-        found |= _cards(release, ids)
+        found |= _cards(release, ids, loaded.gone.get(release.id))
     return Items(loaded.current.id if loaded.current else "", found)
 
 
-def _cards(release: Release, ids: list[str]) -> dict[str, ItemCard]:
+def _cards(release: Release, ids: list[str], gone: Array | None) -> dict[str, ItemCard]:
     numbers = {item_id: release.item_numbers[item_id] for item_id in ids if item_id in release.item_numbers}
     catalogue, categories = release.catalogue, release.arrays["item_category"]
     return {
         item_id: ItemCard(
-            catalogue.titles[number], catalogue.categories[int(categories[number])], number >= release.num_live
+            catalogue.titles[number],
+            catalogue.categories[int(categories[number])],
+            number >= release.num_live or (gone is not None and bool(gone[number])),
         )
         for item_id, number in numbers.items()
     }

@@ -116,6 +116,7 @@ class Releases:
         self._loader = loader
         self._clock = clock
         self._used_at: dict[str, float] = {}
+        self._made_at: dict[str, int] = {}  # by the registry: an insertion leaves its parent's in the manifest
         self._answered: dict[str, int] = {}
         self._failed: dict[str, float] = {}
         self._problems: dict[str, str] = {}
@@ -221,6 +222,7 @@ class Releases:
             self.num_failures += 1
             self._complain(row.id, str(error))
             return None
+        self._made_at[row.id] = row.made_at
         self._failed.pop(row.id, None)
         self._problems.pop(row.id, None)
         return release
@@ -237,7 +239,8 @@ class Releases:
         """The one before is kept until the next tick: else the last request that uses a release would have to free it,
         on the event loop."""
         self._left.append(self.loaded)
-        self.loaded = replace(loaded, gone=_gone(loaded))
+        self._made_at = {name: at for name, at in self._made_at.items() if name in loaded.ids}
+        self.loaded = replace(loaded, gone=_gone(loaded, self._made_at))
 
     def _still_used(self, old: Release | None) -> Release | None:
         if old is None or self._clock() - self._used_at[old.id] <= UNUSED_FOR_S:
@@ -252,20 +255,23 @@ class Releases:
         self._problems[what] = problem
 
 
-def _gone(loaded: Loaded) -> dict[str, Array]:
-    """Item changes reach the current release alone: what it has withdrawn, no other may show. Into one that a build
-    has just made they come seconds later: until then it goes by the previous one's word."""
-    current, gone = loaded.current, dict[str, Array]()
-    knows = current if current is None or current.family else loaded.previous
-    if knows is None:
+def _gone(loaded: Loaded, made_at: Mapping[str, int]) -> dict[str, Array]:
+    """Item changes reach the current release alone; so the newest of those that grew by them knows what is withdrawn,
+    whichever is current: one that a build has just made, or that was rolled back to, gets them seconds later."""
+    grown = [release for release in loaded.all if release.family]
+    gone = dict[str, Array]()
+    if not grown:
         return gone
-    ids = [knows.catalogue.item_ids[number] for number in range(knows.num_live, knows.model.num_items)]
+    knows = max(grown, key=lambda release: made_at.get(release.id, 0))
+    ids, there = knows.catalogue.item_ids, range(knows.num_live, knows.model.num_items)
     for release in loaded.all:
-        found = (release.item_numbers.get(item_id, -1) for item_id in ids)
-        numbers = [number for number in found if 0 <= number < release.num_live]
-        if numbers:
-            gone[release.id] = np.zeros(release.model.num_items, bool)
-            gone[release.id][numbers] = True
+        if release is not knows:
+            get = release.item_numbers.get
+            found = np.fromiter((get(ids[number], -1) for number in there), np.int64)  # a list would hold up the loop
+            found = found[(found >= 0) & (found < release.num_live)]
+            if len(found):
+                gone[release.id] = np.zeros(release.model.num_items, bool)
+                gone[release.id][found] = True
     return gone
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import os
 import platform
 import shutil
@@ -75,7 +76,8 @@ def _protocol(args: argparse.Namespace, window: int) -> Protocol:
 
 def _once(name: str, run: Run) -> dict[str, dict[str, Any]]:
     """One run's figures. A run that was interrupted goes on from its folder, unless other settings were asked for."""
-    settings = msgspec.json.encode([run.plan.index, run.plan.model, run.plan.nearline.neighbours], order="sorted")
+    plan, data = run.plan, _digest(run.protocol)
+    settings = msgspec.json.encode([plan.index, plan.model, plan.nearline.neighbours, data], order="sorted")
     asked, done = run.folder / "settings.json", run.folder / "figures.json"
     if not asked.exists() or asked.read_bytes() != settings:
         shutil.rmtree(run.folder, ignore_errors=True)
@@ -87,8 +89,18 @@ def _once(name: str, run: Run) -> dict[str, dict[str, Any]]:
     with cli.step(f"{name}, seed {run.plan.model.seed}") as made:
         figures = {method: _figures(run, found) for method, found in methods.METHODS[name](run).items()}
         made(", ".join(f"{who} {one[methods.REMOVED]['recall_at_10']:.4f}" for who, one in figures.items()))
-    done.write_bytes(msgspec.json.encode(figures))
+    draft = done.with_name(f".{done.name}")
+    draft.write_bytes(msgspec.json.encode(figures))
+    draft.replace(done)
     return figures
+
+
+def _digest(protocol: Protocol) -> str:
+    """Of what is learnt from: another folder may be named, or the data may have changed."""
+    made = hashlib.sha256("\0".join(protocol.texts).encode())
+    for numbers in (protocol.train.start, protocol.train.item, np.concatenate([case.target for case in protocol.test])):
+        made.update(np.ascontiguousarray(numbers, np.int64).tobytes())
+    return made.hexdigest()
 
 
 def _figures(run: Run, found: Found) -> dict[str, Any]:

@@ -248,6 +248,23 @@ def test_a_release_that_the_service_does_not_load_or_take() -> None:
     assert watch(same, OLD, canary=True).run()["problem"] == ""
 
 
+def test_a_service_that_tells_its_counts_but_not_its_releases() -> None:
+    """As without a key. It must end."""
+
+    def refuse(_url: str) -> dict[str, Any]:
+        raise LauncherError("401 from /v1/releases", "give the key")
+
+    looking = watch([exposition(0, 0)] * 99)
+    looking.ask = refuse
+    assert looking.run()["problem"] == "401 from /v1/releases"
+
+
+def test_a_release_that_is_served_no_longer_at_the_end() -> None:
+    looking = watch([exposition(0, 0)] * 99)
+    looking.ask = lambda _url: {"current": OLD if looking.clock() >= 4 else NEW, "canary": None, "problems": {}}
+    assert looking.run()["problem"] == f"the service still serves {OLD}"
+
+
 def test_a_release_that_is_served_only_after_the_time_asked_for() -> None:
     looking = watch([exposition(0, 0)] * 99)
     looking.ask = lambda _url: {"current": NEW if looking.clock() >= 30 else OLD, "canary": None, "problems": {}}

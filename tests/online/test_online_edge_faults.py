@@ -158,6 +158,13 @@ def test_titles_of_a_canarys_own_items_and_what_each_release_is(recall, releases
     assert other.id not in send(recall, "GET", "/metrics").text
 
 
+def test_an_item_that_is_taken_out_of_the_answers_is_told_as_withdrawn(recall, releases, release):
+    first, second = release.catalogue.item_ids[:2]
+    releases.loaded = Loaded(release, gone={release.id: np.arange(release.model.num_items) == 1})
+    body = titles(recall, f"ids={quote(first, safe='')}&ids={quote(second, safe='')}").json()
+    assert {item_id: card["withdrawn"] for item_id, card in body["items"].items()} == {first: False, second: True}
+
+
 def test_titles_are_bounded_and_faults_named(recall, releases):
     assert titles(recall, "&".join(["ids=x"] * MAX_IDS)).status_code == 200
     for query, status in (

@@ -15,8 +15,8 @@ from schemas.lineage import Family, Lineage, Step
 from schemas.registry import Registry, ReleaseRow, Status
 
 
-def row(release_id: str, path: str = "") -> ReleaseRow:
-    return ReleaseRow(release_id, path, "", {}, Status.CURRENT, 0)
+def row(release_id: str, path: str = "", made_at: int = 0) -> ReleaseRow:
+    return ReleaseRow(release_id, path, "", {}, Status.CURRENT, made_at)
 
 
 class World:
@@ -26,13 +26,14 @@ class World:
         self.pointer = None
         self.error = None
         self.loads = []
+        self.made_at = {}
         self.loadable = {release.id: release for release in loadable}
         self.releases = Releases(self.current, self.load, clock)
 
     def current(self):
         if self.error:
             raise self.error
-        return row(self.pointer) if self.pointer else None
+        return row(self.pointer, made_at=self.made_at.get(self.pointer, 0)) if self.pointer else None
 
     def load(self, wanted, beside=()):
         self.loads.append(wanted.id)
@@ -65,31 +66,41 @@ def test_the_old_one_stays_beside_the_new_one(world, release, other):
     assert loaded.of("unknown") is None
 
 
+def grown(release, withdrawn, back=()):
+    """The release as one that grew; the items with the highest numbers are withdrawn."""
+    step = Step("parent", 0, [*withdrawn, *back], list(back))
+    family = Family(Lineage(release.model.num_items, [], list(withdrawn), [step]))
+    return dataclasses.replace(release, family=family)
+
+
+def masked(loaded):
+    return {release_id: np.flatnonzero(mask).tolist() for release_id, mask in loaded.gone.items()}
+
+
 def test_what_is_withdrawn_is_gone_from_all(world, release, other):
     """Item changes reach the current release alone, and one that a build has just made has none yet."""
-    gone = other.catalogue.item_ids[-2:]
-    family = Family(Lineage(other.model.num_items, [], [0, 1], [Step("parent", 0, [0, 1])]))
-    grown = dataclasses.replace(other, family=family)
-    assert grown.num_live == other.model.num_items - 2
-    world.loadable[grown.id] = grown
+    world.loadable[other.id] = grown(other, [0, 1])
+    gone = sorted(release.item_numbers[one] for one in other.catalogue.item_ids[-2:])
     world.point(release.id)
     assert world.releases.loaded.gone == {}
-    for current in (grown, release):
-        loaded = world.point(current.id)
-        assert {loaded.current, loaded.previous} == {grown, release}
-        assert list(loaded.gone) == [release.id]
-        assert np.flatnonzero(loaded.gone[release.id]).tolist() == sorted(release.item_numbers[one] for one in gone)
+    for current in (other.id, release.id):
+        assert masked(world.point(current)) == {release.id: gone}
 
 
-def test_what_came_back_is_shown_whatever_the_previous_one_says(world, release, other):
-    gone, back = ([0, 1], Step("parent", 0, [0, 1])), ([], Step("parent", 0, [0, 1], [0, 1]))
-    before, after = (
-        dataclasses.replace(one, family=Family(Lineage(one.model.num_items, [], withdrawn, [step])))
-        for one, (withdrawn, step) in ((other, gone), (release, back))
-    )
-    world.loadable |= {before.id: before, after.id: after}
-    world.point(before.id)
-    assert world.point(after.id).gone == {}
+def test_the_newest_that_item_changes_came_to_knows(world, release, other):
+    """Also when what is rolled back to had grown before."""
+    last = release.model.num_items - 1
+    first, second = grown(release, [0, 1]), grown(other, [0])
+    third = dataclasses.replace(grown(release, [0, 1, 2]), id="third")
+    world.loadable |= {one.id: one for one in (first, second, third)}
+    world.made_at = {first.id: 1, second.id: 2, "third": 3}
+    world.point(first.id)
+    assert masked(world.point(second.id)) == {}, "what came back is shown"
+    assert masked(world.point(first.id)) == {}
+    world.point("third")
+    loaded = world.point(second.id)
+    assert {one.id for one in loaded.all} == {second.id, "third"}
+    assert masked(loaded) == {second.id: [last - 2, last - 1]}
 
 
 def test_a_rollback_loads_nothing(world, release, other):
