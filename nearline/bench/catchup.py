@@ -22,7 +22,6 @@ POLL_S = 0.2
 QUIET_S = 3.0
 CACHE_S = 3.5  # Flink's statistics are up to 3 s old
 LIMIT_S = 3600.0
-ENOUGH_CPU_S = 2.0
 Progress = Callable[[int], None]
 
 
@@ -119,12 +118,12 @@ def _check(stand: Stand, job_id: str, ends: float) -> None:
 def rate(points: list[Point], warm_up: int) -> dict[str, Any]:
     """Events per CPU-second after the first ``warm_up`` events, and of all.
 
-    A job that had no checkpoint after its warm-up, or was done a moment later, is counted from its start.
+    A job that had no checkpoint within the first half of what comes after its warm-up is counted from its start: a
+    short rest says how the job ends, not how it goes.
     """
     last = points[-1]
-    warm = next((point for point in points[1:-1] if point.events >= warm_up), points[0])
-    if last.cpu_s - warm.cpu_s < ENOUGH_CPU_S:
-        warm = points[0]
+    soon = (warm_up + last.events) / 2
+    warm = next((point for point in points[1:-1] if warm_up <= point.events <= soon), points[0])
     return {
         "events_per_cpu_s": round((last.events - warm.events) / max(1e-9, last.cpu_s - warm.cpu_s)),
         "events": last.events - warm.events,
